@@ -1,0 +1,82 @@
+# Every target does its own set-up. Needs Python >= 3.11 with pip, and make; nothing else.
+#   make demo     show a scheduler at work (light set only)
+#   make test     the test suite
+#   make check    lint, format, types, import contracts, tidiness
+#   make bench    the benchmarks
+#   make setup    the environment in .venv for all of the above
+#   make lock     write requirements/*.txt anew (LOCK_FLAGS=--upgrade for newer versions)
+
+PYTHON ?= python3
+JOBS ?= 2
+PYTEST_FLAGS ?=
+BENCH_FLAGS ?=
+LOCK_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Always the locked uv inside .venv: another one on the machine may be older, or gone tomorrow.
+UV := $(BIN)/uv
+INSTALL = $(UV) pip install --quiet --python $(BIN)/python
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --custom-compile-command 'make lock' $(LOCK_FLAGS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-light demo test check bench lock clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup: $(VENV)/.stamp-test
+setup-light: $(VENV)/.stamp-light
+
+demo: setup-light
+	@$(BIN)/phalanx demo
+
+test: setup
+	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_FLAGS)
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+bench: setup
+	$(BIN)/python -m bench $(BENCH_FLAGS)
+
+lock: $(VENV)/.stamp-venv
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) pyproject.toml --extra build -o requirements/light.txt
+	$(COMPILE) pyproject.toml --extra test -c requirements/light.txt -o requirements/test.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamps carry the times of the files they were made from, so a second run asks nobody anything.
+# The test set is installed over the light one and contains it at the same versions; neither
+# removes what the other brought.
+$(VENV)/.stamp-venv: requirements/uv.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Phalanx needs Python >= 3.11, and $(PYTHON) is %d.%d. Name another: make PYTHON=python3.11" % v[:2])'
+	@echo "setup: $(VENV)"
+	@$(PYTHON) -m venv --without-pip $(VENV)
+# The machine's own pip fills the new environment: quicker than ensurepip, and some systems ship without that.
+	@$(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check \
+			--only-binary :all: --require-hashes -r requirements/uv.txt \
+		|| { echo "setup: $(PYTHON) has no usable pip; trying the one venv bundles"; \
+			$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--only-binary :all: --require-hashes -r requirements/uv.txt; }
+	@touch $@
+
+$(VENV)/.stamp-light: $(VENV)/.stamp-venv requirements/light.txt pyproject.toml
+	@echo "setup: requirements/light.txt"
+	@$(INSTALL) --require-hashes -r requirements/light.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-light requirements/test.txt
+	@echo "setup: requirements/test.txt"
+	@$(INSTALL) --require-hashes -r requirements/test.txt
+	@touch $@

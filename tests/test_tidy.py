@@ -1,0 +1,311 @@
+"""A ratchet on tidiness: sizes, names, words and what must not be in a tracked file.
+
+The lists of exceptions may only shrink: an entry that is no longer needed fails the test too.
+Each check is a function from text to findings, so that the self-tests below can show it failing.
+Patterns are glued together from pieces where this file would otherwise find itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "phalanx"
+
+FUNCTION_CODE_LINES_MAX = 60
+FILE_LINES_MAX = 500
+
+#: "engine/cycle.py:schedule" → why it may be longer. An entry goes as soon as it is not needed.
+LONG_FUNCTIONS: dict[str, str] = {}
+#: "engine/cycle.py" → why it may be longer.
+LONG_FILES: dict[str, str] = {}
+
+BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
+
+CORE = ("model/", "perfmodel/", "engine/", "policy/")
+#: Foreign words stay at the edge that translates them.
+FOREIGN = ("frontends/kube/",)
+#: (pattern, what to say instead, where it holds). docs/glossary.md has the whole table.
+BANNED_WORDS = [
+    (r"workloads?", "job (what a user submits) or gang (what starts together)", ()),
+    (r"pod[ _-]?groups?", "gang", ()),
+    (r"min_?(?:available|members?)", "members_min", ()),
+    (r"workers?", "member", CORE),
+    (r"pods?", "member", CORE),
+    (r"quotas?", "guarantee or limit, whichever is meant", CORE),
+    (r"nominat(?:ed|ion)", "reservation", CORE),
+]
+
+SKIPPED_FOLDERS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis"}
+
+
+def read_tracked_files() -> dict[str, str]:
+    """Text files of the repository by relative path: what git has or would add, else what lies there."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+        names = sorted(set(filter(None, listed.split("\0"))))
+    except (OSError, subprocess.CalledProcessError):
+        paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+        names = sorted(
+            str(path) for path in paths if not any(p in SKIPPED_FOLDERS or p.endswith("_cache") for p in path.parts)
+        )
+    texts = {}
+    for name in names:
+        path = ROOT / name
+        if not path.is_file():
+            continue  # deleted in the working tree, not yet in the index
+        try:
+            texts[name] = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # binary
+    return texts
+
+
+@pytest.fixture(scope="module")
+def tracked() -> dict[str, str]:
+    return read_tracked_files()
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, str]:
+    """Sources of the package by path inside it."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+
+def find_code_lines(source: str) -> set[int]:
+    """Line numbers that hold code: no blanks, comments or docstrings."""
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in silent:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def measure_functions(source: str) -> dict[str, int]:
+    """Code lines of every function by dotted name; a nested one counts in its parent too."""
+    code = find_code_lines(source)
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{prefix}{child.name}"
+                if not isinstance(child, ast.ClassDef):
+                    yield name, sum(line in code for line in range(child.lineno, (child.end_lineno or 0) + 1))
+                yield from walk(child, f"{name}.")
+            else:
+                yield from walk(child, prefix)
+
+    sizes: dict[str, int] = {}
+    for name, size in walk(ast.parse(source), ""):
+        sizes[name] = max(size, sizes.get(name, 0))  # overloads and property setters share a name
+    return sizes
+
+
+def check_ratchet(sizes: dict[str, int], limit: int, allowed: dict[str, str]) -> list[str]:
+    """What is too long without being listed, and what is listed without being too long."""
+    found = [
+        f"{name}: {size} lines, limit {limit}" for name, size in sizes.items() if size > limit and name not in allowed
+    ]
+    for name in allowed:
+        if name not in sizes:
+            found.append(f"{name}: listed as long, but does not exist; take it off the list")
+        elif sizes[name] <= limit:
+            found.append(f"{name}: listed as long, but has {sizes[name]} lines now; take it off the list")
+    return found
+
+
+def test_functions_stay_short(modules):
+    sizes = {f"{path}:{name}": n for path, text in modules.items() for name, n in measure_functions(text).items()}
+    assert check_ratchet(sizes, FUNCTION_CODE_LINES_MAX, LONG_FUNCTIONS) == []
+
+
+def test_files_stay_short(modules):
+    sizes = {path: len(text.splitlines()) for path, text in modules.items()}
+    assert check_ratchet(sizes, FILE_LINES_MAX, LONG_FILES) == []
+
+
+# --- names and words -----------------------------------------------------------------------------
+
+
+def check_module_name(path: str) -> list[str]:
+    """A module is named after what it decides."""
+    parts = Path(path).with_suffix("").parts
+    return [f"{path}: '{part}' says nothing" for part in parts if part.strip("_") in BANNED_MODULE_NAMES]
+
+
+def check_words(path: str, text: str) -> list[str]:
+    """One word per idea."""
+    if path.startswith(FOREIGN):
+        return []
+    found = []
+    for pattern, instead, where in BANNED_WORDS:
+        if where and not path.startswith(where):
+            continue
+        # A hyphen or underscore makes another word: the policy `pod-fifo` is a name people know.
+        for match in re.finditer(rf"(?<![\w-])(?:{pattern})(?![\w-])", text, re.IGNORECASE):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{path}:{line}: '{match[0]}': say {instead}")
+    return found
+
+
+def check_docstring(path: str, text: str) -> list[str]:
+    """Every module says what it decides."""
+    return [] if ast.get_docstring(ast.parse(text)) else [f"{path}: no module docstring"]
+
+
+def check_one_engine(path: str, text: str) -> list[str]:
+    """The same code in simulation and in the field; the adapter differs, never a branch."""
+    branch = re.compile(r"\bif\s+(?:not\s+)?(?:\w+\.)*(?:is_|in_)?simulat(?:ion|ing|ed)\b")
+    return [f"{path}: '{match[0]}': plug in an adapter instead" for match in branch.finditer(text)]
+
+
+@pytest.mark.parametrize("check", [check_words, check_docstring, check_one_engine])
+def test_modules_are_tidy(modules, check):
+    assert [finding for path, text in modules.items() for finding in check(path, text)] == []
+
+
+def test_modules_are_named_after_what_they_decide(modules):
+    assert [finding for path in modules for finding in check_module_name(path)] == []
+
+
+# --- what must not be in a tracked file ----------------------------------------------------------
+
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me)/")
+REGISTRIES = [
+    "py_pi.org",
+    "python_hosted.org",
+    "docker_.io",
+    "gh_cr.io",
+    "qu_ay.io",
+    "gc_r.io",
+    "nv_cr.io",
+    "npm_js.org",
+]
+REGISTRY = re.compile(
+    "|".join(rf"\b{re.escape(name.replace('_', ''))}\b" for name in REGISTRIES)
+    + r"|\bregistry(?:-\d)?\.[\w-]+\.(?:io|com|org)\b"
+    + r"|--(?:extra-)?index-url[ =]\S*//"
+)
+
+
+def check_text(name: str, text: str) -> list[str]:
+    """No unfinished business, no path of one machine, no address of a package registry."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        for pattern, what in [
+            (UNFINISHED, "do it or write an issue"),
+            (MACHINE_PATH, "a path of one machine"),
+            (REGISTRY, "an address of a registry"),
+        ]:
+            if match := pattern.search(line):
+                found.append(f"{name}:{number}: '{match[0]}': {what}")
+    return found
+
+
+def test_tracked_files_hold_nothing_they_should_not(tracked):
+    assert [finding for name, text in tracked.items() for finding in check_text(name, text)] == []
+
+
+# --- decision records ----------------------------------------------------------------------------
+
+DECISION_HEADINGS = ["Context", "Decision", "Alternatives", "Consequences", "How we will know"]
+
+
+def check_decisions(texts: dict[str, str]) -> list[str]:
+    """Records are numbered from 0001 without a gap and say the same five things."""
+    found = []
+    for number, (name, text) in enumerate(sorted(texts.items()), start=1):
+        if not re.fullmatch(rf"{number:04d}-[a-z0-9]+(?:-[a-z0-9]+)*\.md", name):
+            found.append(f"{name}: expected {number:04d}-words-with-hyphens.md")
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        found += [f"{name}: no section '{heading}'" for heading in DECISION_HEADINGS if heading not in headings]
+    return found
+
+
+def test_decision_records_have_one_form(tracked):
+    folder = "docs/decisions/"
+    assert check_decisions({n.removeprefix(folder): t for n, t in tracked.items() if n.startswith(folder)}) == []
+
+
+# --- the checks can fail -------------------------------------------------------------------------
+
+
+def make_function(lines: int) -> str:
+    body = "".join(f"    x{i} = {i}\n" for i in range(lines - 1))
+    return f'class A:\n  def long(self):\n    """Docstring.\n\n    Two."""\n    # comment\n\n{body}'
+
+
+def test_a_long_function_is_found_without_its_comments():
+    assert measure_functions(make_function(61)) == {"A.long": 61}
+    assert check_ratchet({"a.py:f": 61}, 60, {}) == ["a.py:f: 61 lines, limit 60"]
+    assert check_ratchet({"a.py:f": 60}, 60, {}) == []
+    assert check_ratchet({"a.py:f": 61}, 60, {"a.py:f": "walks straight down"}) == []
+
+
+def test_the_list_of_exceptions_only_shrinks():
+    assert "take it off" in check_ratchet({"a.py:f": 60}, 60, {"a.py:f": "was long"})[0]
+    assert "does not exist" in check_ratchet({}, 60, {"a.py:gone": "was long"})[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("cli/ps.py", "# the Workload waits"),
+        ("control/loop.py", "min_available = 3"),
+        ("engine/order.py", "# each worker of it"),
+        ("model/gang.py", "pods = 4"),
+    ],
+)
+def test_a_foreign_word_is_found(path, text):
+    assert len(check_words(path, text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("frontends/kube/watch.py", "# Workload and PodGroup"),
+        ("policy/names.py", '"pod-fifo"'),
+        ("frontends/sim/read.py", "role worker"),
+    ],
+)
+def test_a_word_in_its_place_is_not(path, text):
+    assert check_words(path, text) == []
+
+
+def test_the_other_checks_can_fail():
+    assert check_module_name("engine/utils.py")
+    assert check_module_name("common/order.py")
+    assert not check_module_name("engine/order.py")
+    assert check_docstring("a.py", "x = 1\n")
+    assert check_one_engine("a.py", "if self.simulation:\n")
+    assert not check_one_engine("a.py", "# if the simulation ends\n")
+    assert check_text("a.md", "TO" + "DO: later")
+    assert check_text("a.md", "see /ho" + "me/ada/x")
+    assert not check_text("a.md", "net/wo" + "rk/x")
+    assert check_text("r.txt", "--index-" + "url https://mirror.example/simple")
+    assert check_text("r.txt", "https://py" + "pi.org/simple")
+    assert check_decisions({"0001-a.md": "## Context\n"})
+    assert check_decisions({"0002-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})
+    assert not check_decisions({"0001-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})
