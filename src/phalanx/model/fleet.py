@@ -1,0 +1,169 @@
+"""The machines: what each node is, as columns.
+
+`Fleet` holds everything about the nodes that changes only when machines join, leave or are
+relabelled, so it is built rarely and shared by every snapshot. What changes all the time
+(free amounts, cordons, health) is in `model.snapshot`. Node index is the order of arrival and
+the last tie-break everywhere; a removed node keeps its index and has no capacity.
+
+Domains are identified by their whole path: rack `r0` of block `b0` is not rack `r0` of `b1`.
+A node that lacks the label of a level is alone in a domain of its own there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.topology import ANYWHERE, NODE_LEVEL
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+MilliArray = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine as the administrator describes it. Amounts are in engine units."""
+
+    name: str
+    resources: Mapping[str, int]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    islands: tuple[tuple[int, ...], ...] = ()  # devices that are close to each other
+
+
+class Fleet:
+    """All nodes as columns. Immutable: `with_node` and `without_node` return a new one."""
+
+    def __init__(self, nodes: Sequence[Node], levels: Sequence[str]) -> None:
+        """Build the columns; kinds come out with devices first, then in order of appearance."""
+        self.nodes = tuple(nodes)
+        self.names = tuple(node.name for node in nodes)
+        self.index_by_name = {name: index for index, name in enumerate(self.names)}
+        self.levels = (*levels, NODE_LEVEL)
+        self.kinds = _order_kinds(nodes)
+        self.kind_index = {kind: column for column, kind in enumerate(self.kinds)}
+        self.capacity = _capacity_columns(nodes, self.kinds)
+        self.device_column = self.kind_index.get(DEVICE_KIND, -1)
+        self.device_capacity = _device_columns(self.capacity, self.device_column)
+        self.islands = {i: node.islands for i, node in enumerate(nodes) if node.islands}
+        self.domains = _domain_columns(nodes, levels)
+        # Nodes sorted so that every domain of every level is one contiguous run: neighbours in
+        # this order are neighbours in the network, and a sum per domain is one `reduceat`.
+        keys = [np.arange(len(nodes)), *self.domains[::-1]]
+        self.walk = np.lexsort(keys) if nodes else np.zeros(0, dtype=np.int64)
+        self.walk_rank = np.empty_like(self.walk)
+        self.walk_rank[self.walk] = np.arange(len(nodes))
+        self.walk_trivial = bool((self.walk[1:] > self.walk[:-1]).all())
+        self.run_starts = [_run_starts(column[self.walk]) for column in self.domains]
+        self.domain_by_run = [
+            column[self.walk][starts] for column, starts in zip(self.domains, self.run_starts, strict=True)
+        ]
+        self._labels: dict[str, tuple[IntArray, dict[str, int]]] = {}
+        self._allowed: dict[tuple[object, ...], BoolArray] = {}
+        # Room for the engine to keep what it worked out about this fleet; never part of a plan.
+        self.needs: dict[object, object] = {}
+        self.verdicts: dict[object, int] = {}
+
+    def __len__(self) -> int:
+        """How many node indices there are, removed ones included."""
+        return len(self.nodes)
+
+    def level_index(self, level: str | None) -> int:
+        """Index of a level by name, outermost 0; `ANYWHERE` for none."""
+        return ANYWHERE if level is None else self.levels.index(level)
+
+    def with_node(self, node: Node) -> Fleet:
+        """The fleet with one more machine, or with a removed or failed one described anew."""
+        nodes = list(self.nodes)
+        if node.name in self.index_by_name:
+            nodes[self.index_by_name[node.name]] = node
+        else:
+            nodes.append(node)
+        return Fleet(nodes, self.levels[:-1])
+
+    def without_node(self, index: int) -> Fleet:
+        """The fleet in which this machine has nothing to give, for good."""
+        nodes = list(self.nodes)
+        old = nodes[index]
+        nodes[index] = Node(old.name, {}, old.labels, old.taints)
+        return Fleet(nodes, self.levels[:-1])
+
+    def allowed(self, select: tuple[tuple[str, tuple[str, ...]], ...], tolerate: tuple[str, ...]) -> BoolArray:
+        """Nodes whose labels and taints admit such a member, whatever their room."""
+        key = (select, tolerate)
+        found = self._allowed.get(key)
+        if found is None:
+            found = self._compute_allowed(select, tolerate)
+            found.flags.writeable = False
+            self._allowed[key] = found
+        return found
+
+    def _compute_allowed(self, select: tuple[tuple[str, tuple[str, ...]], ...], tolerate: tuple[str, ...]) -> BoolArray:
+        accepted = frozenset(tolerate)
+        mask = np.fromiter((accepted.issuperset(node.taints) for node in self.nodes), dtype=np.bool_, count=len(self))
+        for label, values in select:
+            codes, by_value = self._label_column(label)
+            wanted = [by_value[value] for value in values if value in by_value]
+            mask &= np.isin(codes, wanted)
+        return mask
+
+    def _label_column(self, label: str) -> tuple[IntArray, dict[str, int]]:
+        """One label of all nodes as integer codes, -1 where absent. Built once per label."""
+        if label not in self._labels:
+            by_value: dict[str, int] = {}
+            codes = np.full(len(self), -1, dtype=np.int64)
+            for index, node in enumerate(self.nodes):
+                value = node.name if label == NODE_LEVEL and label not in node.labels else node.labels.get(label)
+                if value is not None:
+                    codes[index] = by_value.setdefault(value, len(by_value))
+            self._labels[label] = (codes, by_value)
+        return self._labels[label]
+
+
+def _order_kinds(nodes: Sequence[Node]) -> tuple[str, ...]:
+    kinds = dict.fromkeys(kind for node in nodes for kind in node.resources)
+    return tuple(sorted(kinds, key=lambda kind: kind != DEVICE_KIND))
+
+
+def _capacity_columns(nodes: Sequence[Node], kinds: Sequence[str]) -> IntArray:
+    table = np.zeros((len(nodes), len(kinds)), dtype=np.int64)
+    for row, node in enumerate(nodes):
+        for column, kind in enumerate(kinds):
+            table[row, column] = node.resources.get(kind, 0)
+    return table
+
+
+def _device_columns(capacity: IntArray, device_column: int) -> MilliArray:
+    """One column per device slot: 1000 where the device exists, 0 where the node has fewer."""
+    if device_column < 0 or not len(capacity):
+        return np.zeros((len(capacity), 0), dtype=np.int16)
+    count = capacity[:, device_column] // MILLI
+    exists = np.arange(int(count.max()))[None, :] < count[:, None]
+    return exists.astype(np.int16) * np.int16(MILLI)
+
+
+def _domain_columns(nodes: Sequence[Node], levels: Sequence[str]) -> list[IntArray]:
+    """Domain number of every node at every level, outermost first; the node itself last."""
+    columns = []
+    paths: list[tuple[str, ...]] = [() for _ in nodes]
+    for level in levels:
+        numbers: dict[tuple[str, ...], int] = {}
+        # "\0" cannot stand in a label, so an unlabelled node's own domain meets no named one.
+        paths = [
+            (*path, node.labels.get(level, f"\0{index}"))
+            for index, (path, node) in enumerate(zip(paths, nodes, strict=True))
+        ]
+        columns.append(np.array([numbers.setdefault(path, len(numbers)) for path in paths], dtype=np.int64))
+    columns.append(np.arange(len(nodes), dtype=np.int64))
+    return columns
+
+
+def _run_starts(sorted_domains: IntArray) -> IntArray:
+    if not len(sorted_domains):
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.concatenate(([True], sorted_domains[1:] != sorted_domains[:-1])))

@@ -1,0 +1,154 @@
+"""What a cycle decided. A value: somebody else carries it out and may refuse parts of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from phalanx.model.fleet import IntArray, MilliArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seats:
+    """Where the members of one role sit, in rank order: `counts[i]` of them on `nodes[i]`.
+
+    `devices[i, d]` is how many thousandths of device d of that node they take together.
+    """
+
+    role: int
+    nodes: IntArray
+    counts: IntArray
+    devices: MilliArray
+    members: int = -1  # in all; counted if not given
+
+    def __post_init__(self) -> None:
+        """Count the members once: everybody asks."""
+        if self.members < 0:
+            object.__setattr__(self, "members", int(self.counts.sum()))
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return (self.role, tuple(self.nodes.tolist()), tuple(self.counts.tolist()), self.devices.tobytes())
+
+
+class Cause(Enum):
+    """Why a running gang is asked to give something back."""
+
+    PREEMPT = "preempt"  # same queue, higher priority
+    RECLAIM = "reclaim"  # another queue's guarantee
+    GUEST = "guest"  # the owner of the reservation it lived under
+    DRAIN = "drain"
+    TURN = "turn"  # its quantum is over
+    HURT = "hurt"  # it lost members
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Start this gang, whole, at these seats."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+    length_us: int = 0  # believed run time at this size
+    guest: bool = False  # under a reservation without a provable end: told so at the start
+
+    @property
+    def members(self) -> int:
+        """Members of all roles."""
+        return sum(seats.members for seats in self.seats)
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("bind", self.gang, self.length_us, self.guest, *(seats.key() for seats in self.seats))
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Run this gang on exactly these seats from now on; larger, smaller or elsewhere in part."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+    cause: Cause | None = None
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("resize", self.gang, self.cause, *(seats.key() for seats in self.seats))
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """This gang gives everything back, for the gang named, and queues again with its age."""
+
+    gang: int
+    cause: Cause
+    beneficiary: int | None = None
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("evict", self.gang, self.cause, self.beneficiary)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """This gang saves its work and goes on at other seats; no work is lost."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("move", self.gang, *(seats.key() for seats in self.seats))
+
+
+Decision = Bind | Resize | Evict | Move
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A start in the future, with places. Under `keep` it is a promise and comes back in the snapshot."""
+
+    gangs: tuple[int, ...]  # several if they start together
+    start_us: int
+    end_us: int
+    seats: tuple[tuple[Seats, ...], ...]  # per gang, per role
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        places = tuple(seats.key() for per_gang in self.seats for seats in per_gang)
+        return ("reserve", self.gangs, self.start_us, self.end_us, places)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts:
+    """Why each pending gang of the snapshot did not start: a code and two numbers per row.
+
+    Row i speaks of the gang in row i of `Snapshot.pending`; code 0 means it starts.
+    """
+
+    codes: npt.NDArray[np.int8]
+    needed: IntArray
+    available: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ordered result of one cycle."""
+
+    decisions: tuple[Decision, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    infeasible: tuple[int, ...] = ()  # gangs that can never run here, judged for the first time
+    verdicts: Verdicts | None = None  # only where the caller asked for reasons
+    wake_at_us: int | None = None  # the plan could change then without an event
+    settled: bool = False  # whoever still waits will be refused again until room appears: a hint, not a decision
+
+    def key(self) -> tuple[object, ...]:
+        """The whole plan as plain values: equal keys are equal plans."""
+        reasons: tuple[object, ...] = ()
+        if self.verdicts is not None:
+            table = (self.verdicts.codes, self.verdicts.needed, self.verdicts.available)
+            reasons = tuple(column.tobytes() for column in table)
+        decided = tuple(decision.key() for decision in self.decisions)
+        reserved = tuple(reservation.key() for reservation in self.reservations)
+        return (decided, reserved, self.infeasible, reasons, self.wake_at_us)

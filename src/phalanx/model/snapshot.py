@@ -1,0 +1,132 @@
+"""Everything one cycle may look at, including what time it is and all memory of earlier cycles.
+
+Columns, not objects: a decision about 100,000 gangs is arithmetic over arrays. Arrays of a
+snapshot are read-only. Rows of a table that are not `alive` hold rubbish; row numbers mean
+nothing outside one snapshot, gang numbers (`gang`) are for life and follow submit order, so
+they are the sequence numbers that ties break by.
+
+Times are integer microseconds, amounts integer engine units (`model.resources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
+from phalanx.model.form import Form
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Reservation
+from phalanx.model.window import Window
+
+Int32Array = npt.NDArray[np.int32]
+Int8Array = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeColumns:
+    """What of the machines changes all the time. One row per node of the fleet."""
+
+    free: IntArray  # [node, kind], engine units not taken by anybody
+    device_free: MilliArray  # [node, device], thousandths not taken
+    shared: bool  # whether any device is, or ever was, split: else free amounts say it all
+    up: BoolArray  # has not failed
+    open: BoolArray  # neither cordoned nor draining
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingColumns:
+    """Gangs that hold nothing and want to start. One row per gang."""
+
+    alive: BoolArray
+    gang: IntArray
+    form: Int32Array  # row of `Snapshot.forms`
+    size: Int32Array  # least members if the form's size is open, else 1
+    elastic: BoolArray  # whether any role has more than one size
+    queue: Int32Array
+    user: Int32Array
+    priority: Int32Array
+    eligible_us: IntArray  # the later of submit and the last dependency's end
+    length_us: IntArray  # believed run time at the largest size: walltime, prediction or default
+    proven: BoolArray  # whether that was stated or predicted, not the default
+    deadline_us: IntArray  # absolute; -1: none
+    gate: Int8Array  # a reason code that stops it before any question of room; 0: none
+    group: Int32Array  # gangs with the same number start together; -1: alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunningColumns:
+    """Gangs that hold seats. One row per gang."""
+
+    alive: BoolArray
+    gang: IntArray
+    queue: Int32Array
+    user: Int32Array
+    priority: Int32Array
+    start_us: IntArray  # of this attempt
+    length_us: IntArray  # believed run time at its present size
+    members: Int32Array
+    preemptible: BoolArray
+    guest: BoolArray  # lives under a reservation and must leave when its owner comes
+    evictions: Int32Array  # how often it was evicted already
+    cool_until_us: IntArray  # not grown before this
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocationColumns:
+    """Who sits where. One row per gang, role and node."""
+
+    alive: BoolArray
+    running: Int32Array  # row of `RunningColumns`
+    role: Int32Array
+    node: Int32Array
+    count: Int32Array
+    taken: IntArray  # [row, kind], engine units in all
+    devices: MilliArray  # [row, device]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueColumns:
+    """The tenant tree with what is in use, root first. `limit` is -1 where there is none."""
+
+    names: tuple[str, ...]
+    parent: Int32Array  # -1 for the root
+    weight: IntArray
+    guarantee: IntArray  # [queue, kind]
+    limit: IntArray  # [queue, kind]
+    usage: IntArray  # [queue, kind], of the queue and everything below it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserColumns:
+    """People with what they use; `limit` is -1 where there is none."""
+
+    names: Sequence[str]
+    limit: IntArray  # [user, kind]
+    usage: IntArray  # [user, kind]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The immutable input of a cycle."""
+
+    now_us: int
+    fleet: Fleet
+    nodes: NodeColumns
+    forms: Sequence[Form]  # append-only; pending rows point into it
+    gangs: Sequence[Gang]  # append-only, by gang number
+    pending: PendingColumns
+    running: RunningColumns
+    allocations: AllocationColumns
+    queues: QueueColumns
+    users: UserColumns
+    windows: tuple[Window, ...]
+    group_forms: Mapping[int, int]  # form of a complete group, by group number
+    curves: Mapping[int, tuple[tuple[int, float], ...]]  # (members, speed-up) of elastic gangs, by gang number
+    promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
+    judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
+    limited: bool  # whether any queue or person has a ceiling
+    settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown
