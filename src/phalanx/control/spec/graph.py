@@ -1,0 +1,35 @@
+"""Circles in what waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def find_cycle(waits_for: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Some circle as a path that ends where it began, or () if there is none. Unknown names end a path."""
+    settled: set[str] = set()
+    for start in waits_for:
+        found = _walk_from(start, waits_for, settled)
+        if found:
+            return found
+    return ()
+
+
+def _walk_from(start: str, waits_for: Mapping[str, Sequence[str]], settled: set[str]) -> tuple[str, ...]:
+    # An explicit stack: chains of 10,000 dependencies are legal, and deeper than Python's own.
+    path: list[str] = []
+    place: dict[str, int] = {}
+    stack = [(start, False)]
+    while stack:
+        name, leaving = stack.pop()
+        if leaving:
+            settled.add(path.pop())
+            del place[name]
+        elif name in place:
+            return (*path[place[name] :], name)
+        elif name not in settled:
+            place[name] = len(path)
+            path.append(name)
+            stack.append((name, True))
+            stack += [(other, False) for other in reversed(waits_for.get(name, ()))]
+    return ()
