@@ -1,0 +1,1 @@
+"""One verb per module. Actions share the session and never call each other."""

@@ -1,0 +1,300 @@
+"""Walk down the order: start what fits, give the blocked head of each pool a reservation, let others pass.
+
+This is the fast walk: at most one reservation per pool, no administrative windows. Room then grows
+with time except at the reservations' starts, so what a gang may use is the room now (if it ends by
+a reservation's start) or the lesser of now and then (if it does not). Those are two arrays, and most
+gangs are dismissed by comparing their size with one number per question, a whole block at a time.
+
+`engine.actions.plan_ahead` is the general walk; tests hold the two to the same plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from phalanx.engine.calendar import Start, find_start
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
+from phalanx.engine.session import Question, Session, empty_ceiling
+from phalanx.engine.turns import Offer, Turns, asked_units, list_offers
+from phalanx.engine.view import View
+from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.form import Form, RoleForm
+from phalanx.model.plan import Bind, Reservation
+from phalanx.model.reason import Code
+
+VISIT, FILL, STOPPED = 0, 1, 2  # how the turns of a question are looked at
+BIG = 1 << 40
+BLOCK = 1024
+
+
+@dataclass(slots=True, eq=False)
+class Head:
+    """A blocked gang with a reservation, or with the right to one that nobody has needed yet."""
+
+    turn: int
+    pool: BoolArray
+    start: Start | None = None
+
+
+class Walk:
+    """One walk over the turns of a session."""
+
+    def __init__(self, session: Session, turns: Turns) -> None:
+        """Nothing is known yet: every question is visited and has an unknown ceiling."""
+        self.session, self.turns = session, turns
+        self.now = session.snapshot.now_us
+        self.mode = np.zeros(len(turns.questions), dtype=np.int8)
+        self.ceilings = np.full((1, len(turns.questions)), BIG, dtype=np.int64)
+        self.views = [session.view]
+        self.heads: list[Head] = []
+        self.shadows: list[Head] = []  # heads whose start is known, by start
+        self.instants = np.zeros(0, dtype=np.int64)
+        self.started = np.zeros(len(turns), dtype=np.bool_)
+        self.undecided: set[int] = set()
+        limits = session.limits.any
+        self.limit_caps = np.full((len(session.snapshot.queues.names), len(turns.questions)), BIG) if limits else None
+
+        self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
+        self._undecided_now = False
+
+    @cached_property
+    def gone(self) -> IntArray:
+        """When each gang is provably gone; without a stated walltime never: no reservation may count on it."""
+        return np.where(self.turns.proven, self.now + self.turns.length_us, NEVER)
+
+    # -------------------------------------------------------------- the walk
+
+    def run(self) -> None:
+        """Give every turn its chance, in order."""
+        self._pass_over(np.arange(len(self.turns)), fill=self.session.policy.fill == "arrival")
+        if self.session.policy.fill == "shortest" and self.heads:
+            left = np.flatnonzero(~self.started & (self.mode[self.turns.question] == FILL))
+            self._pass_over(left[np.argsort(self.turns.length_us[left], kind="stable")], fill=True)
+
+    def _pass_over(self, order: IntArray, *, fill: bool) -> None:
+        at = 0
+        while at < len(order) and not self.heads and self.limit_caps is None:
+            self._visit(int(order[at]))  # nobody is blocked yet, so everybody is looked at
+            at += 1
+        while at < len(order):
+            if self.heads and bool((self.mode == STOPPED).all()):
+                return
+            block = order[at : at + BLOCK]
+            look = self._worth_a_look(block, fill=fill)
+            hit = int(look.argmax())
+            if not look[hit]:
+                at += len(block)
+                continue
+            at += hit + 1
+            self._visit(int(block[hit]))
+
+    def _worth_a_look(self, block: IntArray, *, fill: bool) -> BoolArray:
+        """Turns that are not yet known to fail: ceilings only fall within a walk."""
+        question, size = self.turns.question[block], self.turns.size[block]
+        mode = self.mode[question]
+        look: BoolArray = mode == VISIT
+        if self.heads and fill:
+            level = self.instants.searchsorted(self.gone[block]) if self.shadows else 0
+            look |= (mode == FILL) & (size <= self.ceilings[level, question])
+        if self.limit_caps is not None:
+            look &= size <= self.limit_caps[self.turns.queue[block], question]
+        return look
+
+    def _visit(self, turn: int) -> None:
+        index = int(self.turns.question[turn])
+        question, size = self.turns.questions[index], int(self.turns.size[turn])
+        if size > self._service_ceiling(index, question):
+            return  # not on the nodes in service even if empty: it neither reserves nor blocks
+        if self._over_limit(turn, index, question.form, size):
+            return
+        filling = self.mode[index] == FILL
+        if filling:
+            self._compute_reservations()
+        outcome = self._try_offers(turn, index, question)
+        if outcome is not None:
+            self._start(turn, *outcome)
+        elif not filling and turn not in self.undecided:
+            self._block(turn, question)
+
+    def _service_ceiling(self, index: int, question: Question) -> int:
+        found = self._service.get(index)
+        if found is None:
+            found = empty_ceiling(self.session.fleet, question.form, self.session.in_service)
+            self._service[index] = found
+        return found
+
+    def _over_limit(self, turn: int, index: int, form: Form, size: int) -> bool:
+        limits = self.session.limits
+        if not limits.any:
+            return False
+        queue = int(self.turns.queue[turn])
+        for row in self.turns.rows_of(turn):
+            asked = self._asked(turn, row, form, size)
+            over = limits.check(queue, int(self.session.snapshot.pending.user[row]), asked)
+            if over is None:
+                continue
+            if over.code is Code.QUEUE_LIMIT and self.limit_caps is not None:
+                self.limit_caps[queue, index] = min(self.limit_caps[queue, index], size - 1)
+            return True
+        return False
+
+    def _asked(self, turn: int, row: int, form: Form, size: int) -> IntArray:
+        rows = self.turns.rows_of(turn)
+        if len(rows) == 1:
+            return asked_units(self.session, form, size)
+        return asked_units(self.session, Form((form.gangs[rows.index(row)],)), size)
+
+    # -------------------------------------------------------------- starting
+
+    def _try_offers(self, turn: int, index: int, question: Question) -> tuple[Offer, Places, int] | None:
+        """The largest size that fits where the gang may go."""
+        for offer in list_offers(self.session, self.turns, turn):
+            level = 0
+            if self.shadows:
+                gone = self.now + offer.length_us if self.turns.proven[turn] else NEVER
+                level = int(self.instants.searchsorted(gone))
+            if offer.form.open_size or offer.form == question.form:
+                ceiling = find_ceiling(self.views[level], offer.form, question.exempt)
+                if ceiling < offer.size:
+                    self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
+                    continue
+            if offer.size > self.turns.size[turn] or offer.form != question.form:
+                asked = asked_units(self.session, offer.form, offer.size)
+                user = int(self.turns.user[turn])
+                if self.session.limits.check(int(self.turns.queue[turn]), user, asked) is not None:
+                    continue
+            places = self._place_in(level, Wish(offer.form, offer.size, question.exempt), index)
+            if places is not None:
+                return offer, places, level
+            if self._undecided_now:
+                self.undecided.add(turn)
+        return None
+
+    def _place_in(self, level: int, wish: Wish, index: int) -> Places | None:
+        """Take seats in one of the views; `_start` settles the others."""
+        view = self.views[level]
+        if level == 0 and self.shadows:
+            wish = Wish(wish.form, wish.size, wish.exempt, first=self._reserved_but_idle(wish))
+        places = place(view, wish)
+        self._undecided_now = isinstance(places, NoPlace) and places.undecided
+        if isinstance(places, NoPlace):
+            if not self._undecided_now:
+                self.ceilings[level, index] = min(self.ceilings[level, index], wish.size - 1)
+            return None
+        return places
+
+    def _reserved_but_idle(self, wish: Wish) -> First:
+        def first(role: RoleForm) -> IntArray:
+            now = self.views[0].slots(role.shape, wish.exempt).slots
+            kept = self.views[-1].slots(role.shape, wish.exempt).slots
+            return now - kept
+
+        return first
+
+    def _start(self, turn: int, offer: Offer, places: Places, level: int) -> None:
+        session, rows = self.session, self.turns.rows_of(turn)
+        end_us = self.now + offer.length_us
+        for row, seats in zip(rows, places, strict=True):
+            session.binds.append(Bind(int(session.snapshot.pending.gang[row]), seats, offer.length_us))
+        session.bound.append((offer.form, places, end_us))
+        self.started[turn] = True
+        for row in rows if session.limits.any else ():
+            user = int(session.snapshot.pending.user[row])
+            session.limits.charge(int(self.turns.queue[turn]), user, self._asked(turn, row, offer.form, offer.size))
+        if level:
+            undo(self.views[level], offer.form, places)
+            retake(session.view, offer.form, places)
+        if self.shadows:
+            self._settle(offer.form, places, end_us if self.turns.proven[turn] else NEVER)
+
+    def _settle(self, form: Form, places: Places, gone_us: int) -> None:
+        """Take the seats out of every later instant at which they are still taken."""
+        for head in self.shadows:
+            if head.start is not None and head.start.at_us < gone_us:
+                retake(head.start.view, form, places)
+        for seats_by_role in places:
+            for seats in seats_by_role:
+                self._settle_nodes(seats.nodes)
+
+    def _settle_nodes(self, nodes: IntArray) -> None:
+        """Bring the later views up to date on nodes whose room changed."""
+        free, device_free = self.session.view.free[nodes], self.session.view.device_free[nodes]
+        for view, head in zip(self.views[1:], self.shadows, strict=True):
+            assert head.start is not None
+            free = np.minimum(free, head.start.view.free[nodes])
+            if view.shared:
+                device_free = np.minimum(device_free, head.start.view.device_free[nodes])
+            view.overwrite(nodes, free, device_free)
+
+    # -------------------------------------------------------------- blocking
+
+    def _block(self, turn: int, question: Question) -> None:
+        """The head of a pool: stop those behind it, or let them fill around its reservation."""
+        policy = self.session.policy
+        if policy.reservations == 0 and not policy.stops:
+            return
+        head = Head(turn, self.session.pool_of(question))
+        self.heads.append(head)
+        mode = FILL if policy.reservations else STOPPED
+        if len(self.turns.questions) == 1:
+            self.mode[0] = mode
+            return
+        pools: dict[bytes, bool] = {}
+        for index, other in enumerate(self.turns.questions):
+            if self.mode[index] != VISIT:
+                continue
+            pool = self.session.pool_of(other)
+            meets = pools.get(pool.tobytes())
+            if meets is None:
+                meets = pools[pool.tobytes()] = bool((pool & head.pool).any())
+            if meets:
+                self.mode[index] = mode
+
+    def _compute_reservations(self) -> None:
+        """Find starts that somebody now wants to fill around. Most passes end without needing them."""
+        missing = [head for head in self.heads if head.start is None]
+        if not missing:
+            return
+        for head in missing:
+            question, size = self.turns.questions[self.turns.question[head.turn]], int(self.turns.size[head.turn])
+            head.start = find_start(self.session, question, size)
+        self.shadows = sorted(
+            (head for head in self.heads if head.start is not None),
+            key=lambda head: head.start.at_us if head.start else 0,
+        )
+        self.instants = np.array([head.start.at_us for head in self.shadows if head.start is not None])
+        base = self.session.view
+        self.views = [base]
+        free, device_free = base.free, base.device_free
+        for head in self.shadows:
+            assert head.start is not None
+            free = np.minimum(free, head.start.view.free)
+            if base.shared:
+                device_free = np.minimum(device_free, head.start.view.device_free)
+            view = View(
+                self.session.fleet, free.copy(), device_free.copy(), shared=base.shared, usable=self.session.in_service
+            )
+            view.usable_by_exempt = base.usable_by_exempt
+            self.views.append(view)
+        known = self.ceilings[0]
+        self.ceilings = np.full((len(self.views), len(self.turns.questions)), BIG, dtype=np.int64)
+        self.ceilings[:] = known  # less room later: what did not fit now does not fit then
+
+    def why_not(self, turn: int) -> Code:
+        """Of a gang that has room now: whether the order or a reservation keeps it waiting."""
+        return Code.RESERVED if self.mode[self.turns.question[turn]] == FILL else Code.BEHIND
+
+    def list_reservations(self) -> tuple[Reservation, ...]:
+        """The reservations of this walk, worked out now if nobody asked before."""
+        self._compute_reservations()
+        found = []
+        for head in self.shadows:
+            assert head.start is not None
+            gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(head.turn))
+            end = head.start.at_us + int(self.turns.length_us[head.turn])
+            found.append(Reservation(gangs, head.start.at_us, end, head.start.places))
+        return tuple(found)

@@ -1,0 +1,235 @@
+"""Walk down the order with a full calendar: any number of reservations, promises kept, windows.
+
+Each gang is placed at its earliest start against everything already in the calendar. If that is
+now it starts; if not, it gets a reservation as long as its pool has fewer than the policy allows.
+Under `keep` the promises of earlier cycles are in the calendar from the beginning, and a gang is
+re-placed never later than its own. `engine.actions.allocate` is the fast walk for one reservation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.placement import Places, find_ceiling, retake
+from phalanx.engine.session import Question, Session, empty_ceiling
+from phalanx.engine.timeline import Timeline
+from phalanx.engine.turns import Offer, Turns, asked_units, list_offers
+from phalanx.model.fleet import BoolArray
+from phalanx.model.form import Form
+from phalanx.model.plan import Bind, Reservation, Seats
+from phalanx.model.reason import Code
+
+
+class PlanAhead:
+    """One walk over the turns of a session, with a calendar."""
+
+    def __init__(self, session: Session, turns: Turns) -> None:
+        """Build the calendar and put the promises into it that still hold."""
+        self.session, self.turns = session, turns
+        self.now = session.snapshot.now_us
+        self.timeline = Timeline(session)
+        self.started = np.zeros(len(turns), dtype=np.bool_)
+        self.stopped: list[BoolArray] = []  # pools of gangs that stop those behind them
+        self.reserved_pools: list[BoolArray] = []
+        self.reservations: list[tuple[int, Reservation]] = []  # with the turn
+        self.undecided: set[int] = set()
+        self._pools: dict[Question, BoolArray] = {}
+        self._promises = self._recall_promises() if session.policy.keep else {}
+
+    # ------------------------------------------------------------------ promises
+
+    def _recall_promises(self) -> dict[int, tuple[Form, Reservation]]:
+        """Promises that still hold, by turn, claimed in the calendar. A void one is simply forgotten."""
+        pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
+        found: dict[int, tuple[Form, Reservation]] = {}
+        newcomer = max((int(pending.priority[row]) for row in self._rows_without_promise()), default=None)
+        for turn in range(len(self.turns)):
+            rows = self.turns.rows_of(turn)
+            promise = promises.get(int(pending.gang[rows[0]]))
+            if promise is None or promise.start_us < self.now:
+                continue
+            if newcomer is not None and int(pending.priority[rows[0]]) < newcomer:
+                continue  # somebody more important has come: this one is placed anew, after them
+            form = self.turns.questions[self.turns.question[turn]].form
+            if self._stands(turn, form, promise):
+                found[turn] = (form, promise)
+        return found
+
+    def _rows_without_promise(self) -> list[int]:
+        pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
+        rows = [self.turns.rows_of(turn) for turn in range(len(self.turns))]
+        return [group[0] for group in rows if int(pending.gang[group[0]]) not in promises]
+
+    def _stands(self, turn: int, form: Form, promise: Reservation) -> bool:
+        """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
+        if self._under_window(turn, promise):
+            return False
+        sound = self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us)
+        if not sound:
+            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+        return sound
+
+    def _under_window(self, turn: int, promise: Reservation) -> bool:
+        exempt = self.turns.questions[self.turns.question[turn]].exempt
+        for index, window in enumerate(self.session.snapshot.windows):
+            if index in exempt or window.start_us >= promise.end_us or window.end_us <= promise.start_us:
+                continue
+            mask = self.session.window_masks[index]
+            if any(bool(mask[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang):
+                return True
+        return False
+
+    # ------------------------------------------------------------------ the walk
+
+    def run(self) -> None:
+        """Give every turn its chance, in order."""
+        later = []
+        for turn in range(len(self.turns)):
+            if self.session.policy.fill == "shortest" and not self._may_reserve(turn):
+                later.append(turn)
+            else:
+                self._visit(turn)
+        for turn in sorted(later, key=lambda turn: int(self.turns.length_us[turn])):
+            self._visit(turn)
+
+    def _visit(self, turn: int) -> None:
+        question, size = self._question(turn), int(self.turns.size[turn])
+        promised = self._promises.pop(turn, None)
+        if promised is not None:
+            form, promise = promised
+            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+        if size > empty_ceiling(self.session.fleet, question.form, self.session.in_service):
+            return
+        if self._over_limit(turn, question.form, size):
+            return
+        if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
+            return
+        outcome = self._start_now(turn, question)
+        if outcome is not None:
+            self._start(turn, *outcome)
+        elif self.session.policy.stops:
+            self.stopped.append(self._pool(question))
+        elif self._may_reserve(turn):
+            self._reserve(turn, question, None if promised is None else promised[1])
+
+    def _question(self, turn: int) -> Question:
+        return self.turns.questions[int(self.turns.question[turn])]
+
+    def _pool(self, question: Question) -> BoolArray:
+        if question not in self._pools:
+            self._pools[question] = self.session.pool_of(question)
+        return self._pools[question]
+
+    def _may_reserve(self, turn: int) -> bool:
+        """Whether fewer reservations than the policy allows share this gang's candidate nodes."""
+        allowed = self.session.policy.reservations
+        if allowed > len(self.turns):
+            return True
+        pool = self._pool(self._question(turn))
+        return sum(bool((other & pool).any()) for other in self.reserved_pools) < allowed
+
+    def _over_limit(self, turn: int, form: Form, size: int) -> bool:
+        limits, rows = self.session.limits, self.turns.rows_of(turn)
+        if not limits.any:
+            return False
+        queue = int(self.turns.queue[turn])
+        users = [int(self.session.snapshot.pending.user[row]) for row in rows]
+        forms = [form] if len(rows) == 1 else [Form((gang,)) for gang in form.gangs]
+        asked = [asked_units(self.session, each, size) for each in forms]
+        return any(limits.check(queue, user, units) is not None for user, units in zip(users, asked, strict=True))
+
+    # ------------------------------------------------------------------ starting
+
+    def _start_now(self, turn: int, question: Question) -> tuple[Offer, Places] | None:
+        """The largest size that fits now and stays out of every reservation's way."""
+        for offer in list_offers(self.session, self.turns, turn):
+            if find_ceiling(self.session.view, offer.form, question.exempt) < offer.size:
+                continue
+            if offer.size > self.turns.size[turn] or offer.form != question.form:
+                asked = asked_units(self.session, offer.form, offer.size)
+                user = int(self.turns.user[turn])
+                if self.session.limits.check(int(self.turns.queue[turn]), user, asked) is not None:
+                    continue
+            places = self._places_now(turn, question, offer)
+            if places is not None:
+                return offer, places
+        return None
+
+    def _places_now(self, turn: int, question: Question, offer: Offer) -> Places | None:
+        length = offer.length_us
+        if not self.turns.proven[turn]:
+            # Nobody knows when it ends, so it may not stand where a reservation will be needed; against
+            # windows the default length counts. Reservations end the question at the last one's start.
+            length = max(length, self.timeline.last_claim_us + 1 - self.now)
+        places = self.timeline.place_over(question, offer.form, offer.size, self.now, length)
+        return None if places is None else self._with_devices(offer.form, places)
+
+    def _with_devices(self, form: Form, places: Places) -> Places:
+        """Choose devices for places that the lanes found without looking at devices."""
+        view = self.session.view
+        if view.shared or view.fleet.device_column < 0:
+            return places
+        role = form.roles[0]
+        if not form.open_size:
+            return places
+        need = view.slots(role.shape).need
+        seats = places[0][0]
+        devices = view.take(need, seats.nodes, seats.counts)
+        chosen = Seats(0, seats.nodes, seats.counts, devices, seats.members)
+        view.take_seats(need, chosen, sign=-1)
+        return ((chosen,),)
+
+    def _start(self, turn: int, offer: Offer, places: Places) -> None:
+        session, rows = self.session, self.turns.rows_of(turn)
+        end_us = self.now + offer.length_us
+        for row, seats in zip(rows, places, strict=True):
+            session.binds.append(Bind(int(session.snapshot.pending.gang[row]), seats, offer.length_us))
+        session.bound.append((offer.form, places, end_us))
+        self.started[turn] = True
+        retake(session.view, offer.form, places)
+        self.timeline.claim(offer.form, places, self.now, end_us)
+        forms = [offer.form] if len(rows) == 1 else [Form((gang,)) for gang in offer.form.gangs]
+        for row, form in zip(rows, forms, strict=True):
+            user = int(session.snapshot.pending.user[row])
+            session.limits.charge(int(self.turns.queue[turn]), user, asked_units(session, form, offer.size))
+
+    # ------------------------------------------------------------------ reserving
+
+    def _reserve(self, turn: int, question: Question, promise: Reservation | None) -> None:
+        """The earliest start there is, never later than what was promised."""
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        latest = NEVER if promise is None else promise.start_us - 1
+        found = self.timeline.find_start(question, int(self.turns.size[turn]), offer.length_us, latest)
+        if found is None and promise is not None:
+            found = (promise.start_us, promise.seats)  # nothing gained: the places that were named stay
+        if found is None:
+            self.undecided.add(turn)
+            return
+        start_us, places = found
+        end_us = start_us + offer.length_us
+        self.timeline.claim(question.form, places, start_us, end_us)
+        self.reserved_pools.append(self._pool(question))
+        gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
+        self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
+
+    def list_reservations(self) -> tuple[Reservation, ...]:
+        """The reservations of this walk, in order of turns."""
+        return tuple(reservation for _, reservation in self.reservations)
+
+    def why_not(self, turn: int) -> Code:
+        """Of a gang that has room now: the order, a window or a reservation keeps it waiting."""
+        question = self._question(turn)
+        if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
+            return Code.BEHIND
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        for role in question.form.roles if self.session.snapshot.windows else ():
+            lanes = self.timeline.lanes(role.shape, question.exempt, windows=False)
+            cut = self.timeline.lanes(role.shape, question.exempt)
+            size = role.size or int(self.turns.size[turn])
+            without, within = (
+                int(each.slots_over(self.now, offer.length_us, len(self.session.fleet)).sum()) for each in (lanes, cut)
+            )
+            if without >= size > within:
+                return Code.MAINTENANCE
+        return Code.RESERVED

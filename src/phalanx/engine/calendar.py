@@ -1,0 +1,139 @@
+"""Planned ends of running gangs, and the earliest start of a blocked one with nothing else ahead.
+
+This is the calendar of a policy with one reservation per pool and no administrative windows:
+only ends lie ahead, so room grows with time and the first instant with room is the start. Where
+other reservations or windows lie ahead as well, `engine.timeline` answers instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
+from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place
+from phalanx.engine.session import Question, Session
+from phalanx.engine.view import View, find_need
+from phalanx.model.fleet import IntArray, MilliArray
+from phalanx.model.form import RoleForm
+from phalanx.model.snapshot import RunningColumns
+from phalanx.model.topology import ANYWHERE
+
+#: A gang past its walltime is expected to go on for this long, or a tenth of its age if that is more.
+OVERRUN_LEAST_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ends:
+    """Everything that runs, with the instant at which it is expected to give its room back."""
+
+    node: IntArray
+    end_us: IntArray
+    taken: IntArray
+    devices: MilliArray
+
+
+def expected_ends(running: RunningColumns, now_us: int) -> IntArray:
+    """Expected end of every running row; rows that are not alive hold rubbish."""
+    end = running.start_us + running.length_us
+    age = now_us - running.start_us
+    return np.where(end > now_us, end, now_us + np.maximum(OVERRUN_LEAST_US, age // 10))
+
+
+def collect_ends(session: Session) -> Ends:
+    """Ends of what ran before this cycle and of what it has bound so far."""
+    snapshot = session.snapshot
+    rows = snapshot.allocations.alive.nonzero()[0]
+    end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
+    node = snapshot.allocations.node[rows].astype(np.int64)
+    taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
+    if not session.bound:
+        return Ends(node, end, taken, devices)
+    nodes, ends, takens, all_devices = [node], [end], [taken], [devices]
+    for form, places, end_us in session.bound:
+        for gang, seats_by_role in zip(form.gangs, places, strict=True):
+            for seats in seats_by_role:
+                need = find_need(session.fleet, gang.roles[seats.role].shape)
+                nodes.append(seats.nodes)
+                ends.append(np.full(len(seats.nodes), end_us))
+                takens.append(seats.counts[:, None] * need.vector)
+                all_devices.append(seats.devices)
+    return Ends(np.concatenate(nodes), np.concatenate(ends), np.concatenate(takens), np.concatenate(all_devices))
+
+
+def view_at(session: Session, ends: Ends, at_us: int) -> View:
+    """What is free once everything that ends by an instant has ended."""
+    gone = ends.end_us <= at_us
+    free, device_free = session.view.free.copy(), session.view.device_free.copy()
+    np.add.at(free, ends.node[gone], ends.taken[gone])
+    if session.view.shared:
+        np.add.at(device_free, ends.node[gone], ends.devices[gone])
+    else:
+        device_free = session.fleet.device_capacity.copy()
+    view = View(session.fleet, free, device_free, shared=session.view.shared, usable=session.in_service)
+    view.usable_by_exempt = session.view.usable_by_exempt
+    return view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """When and where a blocked gang will start, and what is free then without it."""
+
+    at_us: int
+    places: Places
+    view: View  # with the places taken
+
+
+def find_start(session: Session, question: Question, size: int) -> Start | None:
+    """The earliest whole placement once enough has ended; None if no end helps."""
+    ends = collect_ends(session)
+    at_us = _find_instant(session, ends, question, size)
+    if at_us == NEVER:
+        return None
+    view = view_at(session, ends, at_us)
+    wish = Wish(question.form, size, question.exempt, first=_busy_now(session, view, question))
+    places = place(view, wish)
+    return None if isinstance(places, NoPlace) else Start(at_us, places, view)
+
+
+def _busy_now(session: Session, view: View, question: Question) -> First:
+    def first(role: RoleForm) -> IntArray:
+        then = view.slots(role.shape, question.exempt).slots
+        now = session.view.slots(role.shape, question.exempt).slots
+        busy: IntArray = np.maximum(then - now, 0)
+        return busy
+
+    return first
+
+
+def _find_instant(session: Session, ends: Ends, question: Question, size: int) -> int:
+    form = question.form
+    role = form.roles[0]
+    if form.open_size and role.segment_size <= 1 and not session.view.shared:
+        row = session.view.slots(role.shape, question.exempt)
+        rows = (ends.node, ends.end_us, ends.taken)
+        if role.require == ANYWHERE:
+            return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)
+        domains = session.fleet.domains[role.require]
+        return find_release_by_domain(row.need, row.slots, row.mask, session.view.free, rows, size, domains)
+    return _bisect_instant(session, ends, question, size)
+
+
+def _bisect_instant(session: Session, ends: Ends, question: Question, size: int) -> int:
+    """Room only grows, so the first instant that works is found by halving."""
+    instants = np.unique(ends.end_us)
+    low, high = 0, len(instants)
+    while low < high:
+        middle = (low + high) // 2
+        if _fits_at(view_at(session, ends, int(instants[middle])), question, size):
+            high = middle
+        else:
+            low = middle + 1
+    return int(instants[low]) if low < len(instants) else NEVER
+
+
+def _fits_at(view: View, question: Question, size: int) -> bool:
+    if find_ceiling(view, question.form, question.exempt) < size:
+        return False
+    return question.form.open_size or not isinstance(place(view, Wish(question.form, size, question.exempt)), NoPlace)

@@ -1,0 +1,51 @@
+"""The promises, and what is said when one does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Promise(StrEnum):
+    """What was broken."""
+
+    SUMS = "sums"  # incremental sums equal recomputed ones
+    CAPACITY = "capacity"  # no node gives more than it has
+    DEVICE = "device"  # no device is given twice; shares sit on one, whole requests on untouched ones
+    WHOLE = "whole"  # a gang is whole or absent
+    ONCE = "once"  # at most one live attempt; only what waits can start
+    TOGETHER = "together"  # gangs of one word start together
+    SERVICE = "service"  # nothing lands on a node that is down or cordoned
+    ADMISSION = "admission"  # labels and taints admit every member
+    WINDOW = "window"  # nothing overlaps an administrator's window
+    REQUIRE = "require"  # every required domain holds
+    SEGMENT = "segment"  # consecutive ranks stay together
+    RANKS = "ranks"  # neighbours in rank are neighbours in the network
+    LIMIT = "limit"  # no queue and nobody above a limit at admission
+    GATED = "gated"  # held, waiting and incomplete gangs do not start
+    INFEASIBLE = "infeasible"  # what can never run reserves nothing
+    RESERVATION = "reservation"  # reservations are places that will be free, and not too many
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken promise and how it was broken."""
+
+    code: Promise
+    story: str
+
+
+class InvariantError(Exception):
+    """We are wrong: a promise does not hold."""
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        """Carry every finding; the message tells them all."""
+        super().__init__("\n".join(f"{violation.code}: {violation.story}" for violation in violations))
+        self.violations = tuple(violations)
+
+
+def demand(violations: Sequence[Violation]) -> None:
+    """Raise if anything was found."""
+    if violations:
+        raise InvariantError(violations)

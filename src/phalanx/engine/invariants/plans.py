@@ -1,0 +1,189 @@
+"""A plan against the snapshot it was made from: who may start, where, and what is promised to the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from phalanx.engine.invariants.findings import Promise, Violation
+from phalanx.engine.invariants.reading import Claim, Room, admits, asked_by, list_alive, name_of, units_of, walk_up
+from phalanx.engine.invariants.seats import check_claim
+from phalanx.engine.policy import EVERYONE, Policy
+from phalanx.model.fleet import IntArray
+from phalanx.model.gang import Shape
+from phalanx.model.plan import Bind, Evict, Plan, Reservation
+from phalanx.model.snapshot import Snapshot
+
+#: Rule 7: past its walltime a gang is expected to go on for this long, or a tenth of its age if that is more.
+_OVERRUN_LEAST_US = 60_000_000
+
+
+def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation]:
+    """Every promise that a plan breaks; none, if we are right."""
+    binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
+    found = [*_check_turns(snapshot, plan, binds)]
+    if found:
+        return found  # about gangs that may not start at all, the rest is beside the point
+    starts = [_claim(snapshot, bind) for bind in binds]
+    promised = [claim for reservation in plan.reservations for claim in _claims(snapshot, reservation)]
+    for claim in (*starts, *promised):
+        found += check_claim(snapshot, claim)
+    found += _check_together(snapshot, [claim.number for claim in starts], "start")
+    for reservation in plan.reservations:
+        found += _check_together(snapshot, reservation.gangs, "are promised a start")
+    found += _check_room(snapshot, plan, starts)
+    found += _check_limits(snapshot, starts)
+    found += _check_reservations(snapshot, plan)
+    found += _check_how_many(snapshot, plan, policy)
+    if not found:
+        found += _check_calendar(snapshot, plan, starts, promised)
+    return found
+
+
+def _claim(snapshot: Snapshot, bind: Bind) -> Claim:
+    gang, now = snapshot.gangs[bind.gang], snapshot.now_us
+    return Claim(bind.gang, gang, bind.seats, now, now + bind.length_us, "starts")
+
+
+def _claims(snapshot: Snapshot, reservation: Reservation) -> Iterator[Claim]:
+    shared = snapshot.nodes.shared
+    for number, seats in zip(reservation.gangs, reservation.seats, strict=True):
+        gang = snapshot.gangs[number]
+        yield Claim(number, gang, seats, reservation.start_us, reservation.end_us, "is promised", names_devices=shared)
+
+
+# ---------------------------------------------------------------------- who
+
+
+def _check_turns(snapshot: Snapshot, plan: Plan, binds: Sequence[Bind]) -> Iterator[Violation]:
+    """Who may be in a plan at all: what waits, is not held back, and is not impossible; each once."""
+    pending = snapshot.pending
+    gates = dict(zip(list_alive(pending.alive, pending.gang), list_alive(pending.alive, pending.gate), strict=True))
+    started = {bind.gang for bind in binds}
+    promised = [gang for reservation in plan.reservations for gang in reservation.gangs]
+    for gang, times in Counter([*(bind.gang for bind in binds), *promised]).items():
+        name = name_of(snapshot, gang)
+        if times > 1:
+            yield Violation(Promise.ONCE, f"{name} is started or promised {times} times")
+        if gang not in gates:
+            yield Violation(Promise.ONCE, f"{name} does not wait, and is started or promised")
+        elif gates[gang]:
+            yield Violation(Promise.GATED, f"{name} is held back by gate {gates[gang]}, and is started or promised")
+    for gang in sorted(({*snapshot.judged, *plan.infeasible} & {*promised}) | ({*plan.infeasible} & started)):
+        yield Violation(Promise.INFEASIBLE, f"{name_of(snapshot, gang)} can never run, and starts or reserves")
+
+
+def _check_together(snapshot: Snapshot, numbers: Iterable[int], verb: str) -> Iterator[Violation]:
+    """Gangs of one word that wait for their first start come as a whole, and as many as were announced."""
+    pending = snapshot.pending
+    groups = dict(zip(list_alive(pending.alive, pending.gang), list_alive(pending.alive, pending.group), strict=True))
+    chosen = set(numbers)
+    for group in sorted({groups[number] for number in chosen} - {-1}):
+        waiting = {number for number, other in groups.items() if other == group}
+        together = snapshot.gangs[min(waiting)].together
+        if not waiting <= chosen or together is None or len(waiting) != together.gangs:
+            names = ", ".join(name_of(snapshot, number) for number in sorted(waiting & chosen))
+            yield Violation(Promise.TOGETHER, f"{names} {verb} without the rest of their group")
+
+
+# ---------------------------------------------------------------------- how much
+
+
+def _check_room(snapshot: Snapshot, plan: Plan, starts: Sequence[Claim]) -> Iterator[Violation]:
+    """All starts of one plan at once, beside what runs and is not told to leave."""
+    evicted = {decision.gang for decision in plan.decisions if isinstance(decision, Evict)}
+    running = np.flatnonzero(snapshot.running.alive).tolist()
+    room = Room(snapshot, gone=[row for row in running if int(snapshot.running.gang[row]) in evicted])
+    for claim in starts:
+        room.take(claim)
+    yield from room.check("running and starting gangs")
+
+
+def _check_limits(snapshot: Snapshot, starts: Sequence[Claim]) -> Iterator[Violation]:
+    """Nobody who starts something ends above a limit on a kind they ask for."""
+    nothing = np.zeros(len(snapshot.fleet.kinds), dtype=np.int64)
+    by_user: dict[int, IntArray] = {}
+    by_queue: dict[int, IntArray] = {}
+    users = list(snapshot.users.names)
+    for claim in starts:
+        asked, user = asked_by(snapshot.fleet, claim), users.index(claim.gang.user)
+        by_user[user] = by_user.get(user, nothing) + asked
+        for queue in walk_up(snapshot, snapshot.queues.names.index(claim.gang.queue)):
+            by_queue[queue] = by_queue.get(queue, nothing) + asked
+    for what, names, columns, asked_of in (
+        ("queue", snapshot.queues.names, snapshot.queues, by_queue),
+        ("user", users, snapshot.users, by_user),
+    ):
+        for index, asked in asked_of.items():
+            limit, usage = columns.limit[index], columns.usage[index] + asked
+            for kind in np.flatnonzero((limit >= 0) & (asked > 0) & (usage > limit)).tolist():
+                story = f"gets {usage[kind]} of {snapshot.fleet.kinds[kind]}, limit {limit[kind]}"
+                yield Violation(Promise.LIMIT, f"{what} '{names[index]}' {story}")
+
+
+# ---------------------------------------------------------------------- reservations
+
+
+def _check_reservations(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """Reservations lie ahead and belong to gangs that no limit stops."""
+    for reservation in plan.reservations:
+        names = ", ".join(name_of(snapshot, number) for number in reservation.gangs)
+        if reservation.start_us < snapshot.now_us or reservation.end_us < reservation.start_us:
+            yield Violation(Promise.RESERVATION, f"{names}: from {reservation.start_us} to {reservation.end_us}")
+        # Against the usage before this plan: starts of the plan may have used the rest of a limit since.
+        for found in _check_limits(snapshot, list(_claims(snapshot, reservation))):
+            yield Violation(Promise.RESERVATION, f"{names} reserves over a limit: {found.story}")
+
+
+def _check_how_many(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[Violation]:
+    """No more reservations than the policy grants among gangs that could use the same nodes."""
+    if policy.reservations >= EVERYONE:
+        return
+    # A policy that stops behind its blocked head keeps everything for that head: that is a reservation too.
+    granted = max(policy.reservations, int(policy.stops))
+    pools = [_pool(snapshot, reservation) for reservation in plan.reservations]
+    for index, pool in enumerate(pools):  # they are listed as they were granted
+        rivals = sum(bool(pool & other) for other in pools[:index])
+        if rivals >= granted:
+            names = ", ".join(name_of(snapshot, number) for number in plan.reservations[index].gangs)
+            story = f"{names} reserves beside {rivals} others, and {policy.name} grants {granted}"
+            yield Violation(Promise.RESERVATION, story)
+
+
+def _pool(snapshot: Snapshot, reservation: Reservation) -> frozenset[int]:
+    """Nodes in service that admit a member of any role and hold one when empty."""
+    shapes = {role.shape for number in reservation.gangs for role in snapshot.gangs[number].roles}
+    service = np.flatnonzero(snapshot.nodes.up & snapshot.nodes.open).tolist()
+    return frozenset(node for node in service if any(_could_hold(snapshot, node, shape) for shape in shapes))
+
+
+def _could_hold(snapshot: Snapshot, node: int, shape: Shape) -> bool:
+    units, capacity = units_of(snapshot.fleet, shape), snapshot.fleet.capacity[node].tolist()
+    return admits(snapshot.fleet.nodes[node], shape) and all(a <= b for a, b in zip(units, capacity, strict=True))
+
+
+def _check_calendar(
+    snapshot: Snapshot, plan: Plan, starts: Sequence[Claim], promised: Sequence[Claim]
+) -> Iterator[Violation]:
+    """At every promised start, whoever is expected there then fits, the promised gangs included.
+
+    Load rises only where somebody starts, so the promised starts are the only instants to look at.
+    Guests do not count: they leave when the owner comes.
+    """
+    running = np.flatnonzero(snapshot.running.alive).tolist()
+    guests = {decision.gang for decision in plan.decisions if isinstance(decision, Bind) and decision.guest}
+    for at_us in sorted({claim.start_us for claim in promised}):
+        gone = [row for row in running if snapshot.running.guest[row] or _expected_end(snapshot, row) <= at_us]
+        room = Room(snapshot, gone)
+        for claim in (*starts, *promised):
+            if claim.start_us <= at_us < claim.end_us and claim.number not in guests:
+                room.take(claim)
+        for found in room.check(f"those expected at {at_us}"):
+            yield Violation(Promise.RESERVATION, found.story)
+
+
+def _expected_end(snapshot: Snapshot, row: int) -> int:
+    start, length, now = int(snapshot.running.start_us[row]), int(snapshot.running.length_us[row]), snapshot.now_us
+    return start + length if start + length > now else now + max(_OVERRUN_LEAST_US, (now - start) // 10)

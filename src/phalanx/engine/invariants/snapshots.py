@@ -1,0 +1,94 @@
+"""Columns of a snapshot against each other: who sits where, what is free, who uses how much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from phalanx.engine.invariants.findings import Promise, Violation
+from phalanx.engine.invariants.reading import Room, list_alive, name_of, units_of, walk_up
+from phalanx.engine.invariants.seats import check_device_use, check_sizes
+from phalanx.model.resources import MILLI
+from phalanx.model.snapshot import Snapshot
+
+
+def check_snapshot(snapshot: Snapshot) -> list[Violation]:
+    """Everything that is wrong with a snapshot; nothing, if we are right."""
+    found = [*_check_rows(snapshot)]
+    if found:
+        return found  # sums over rows that point nowhere would only say the same again, less clearly
+    return [*_check_seats(snapshot), *_check_running(snapshot), *_check_free(snapshot), *_check_usage(snapshot)]
+
+
+def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
+    """Every gang is in one place, and every seat belongs to somebody."""
+    pending = list_alive(snapshot.pending.alive, snapshot.pending.gang)
+    running = list_alive(snapshot.running.alive, snapshot.running.gang)
+    for gang, times in Counter([*pending, *running]).items():
+        if times > 1:
+            yield Violation(Promise.ONCE, f"{name_of(snapshot, gang)} is {times} times among the pending and running")
+    seated = set(list_alive(snapshot.allocations.alive, snapshot.allocations.running))
+    held = set(np.flatnonzero(snapshot.running.alive).tolist())
+    for row in sorted(seated - held):
+        yield Violation(Promise.ONCE, f"seats belong to running row {row}, which is nobody's")
+    for row in sorted(held - seated):
+        yield Violation(Promise.WHOLE, f"{name_of(snapshot, int(snapshot.running.gang[row]))} runs and sits nowhere")
+
+
+def _check_seats(snapshot: Snapshot) -> Iterator[Violation]:
+    """What is booked for every seat is what its members ask for."""
+    allocation = snapshot.allocations
+    for row in np.flatnonzero(allocation.alive).tolist():
+        gang = snapshot.gangs[int(snapshot.running.gang[allocation.running[row]])]
+        role, count = gang.roles[int(allocation.role[row])], int(allocation.count[row])
+        story = f"{gang.name}/{role.name} with {count} members on {snapshot.fleet.names[int(allocation.node[row])]}"
+        if allocation.taken[row].tolist() != [count * units for units in units_of(snapshot.fleet, role.shape)]:
+            yield Violation(Promise.SUMS, f"{story} is booked with {allocation.taken[row].tolist()}")
+        yield from check_device_use(role.shape, count, allocation.devices[row].tolist(), story)
+
+
+def _check_running(snapshot: Snapshot) -> Iterator[Violation]:
+    """Whoever runs is whole."""
+    members: Counter[tuple[int, int]] = Counter()
+    for row in np.flatnonzero(snapshot.allocations.alive).tolist():
+        place = int(snapshot.allocations.running[row]), int(snapshot.allocations.role[row])
+        members[place] += int(snapshot.allocations.count[row])
+    for row in np.flatnonzero(snapshot.running.alive).tolist():
+        gang = snapshot.gangs[int(snapshot.running.gang[row])]
+        sizes = [members[row, index] for index in range(len(gang.roles))]
+        yield from check_sizes(gang, sizes)
+        counted = int(snapshot.running.members[row])
+        if sum(sizes) != counted:
+            yield Violation(Promise.SUMS, f"{gang.name} counts {counted} members and has {sizes}")
+
+
+def _check_free(snapshot: Snapshot) -> Iterator[Violation]:
+    """Free amounts and free devices are what the seats leave, and nothing is below zero."""
+    nodes, room = snapshot.nodes, Room(snapshot)
+    for what, said, summed in (("units", nodes.free, room.free), ("devices", nodes.device_free, room.devices)):
+        for index in np.flatnonzero((said != summed).any(axis=1)).tolist():
+            story = f"{said[index].tolist()} {what} free, and its gangs leave {summed[index].tolist()}"
+            yield Violation(Promise.SUMS, f"{snapshot.fleet.names[index]} says {story}")
+    yield from room.check("running gangs")
+    split = (room.devices > 0) & (room.devices < MILLI)
+    if bool(split.any()) and not nodes.shared:
+        yield Violation(Promise.SUMS, "a device is split, and the snapshot says that none ever was")
+
+
+def _check_usage(snapshot: Snapshot) -> Iterator[Violation]:
+    """Queues, their ancestors and people are charged with what their gangs hold."""
+    by_queue, by_user = np.zeros_like(snapshot.queues.usage), np.zeros_like(snapshot.users.usage)
+    for row in np.flatnonzero(snapshot.allocations.alive).tolist():
+        running = int(snapshot.allocations.running[row])
+        by_user[snapshot.running.user[running]] += snapshot.allocations.taken[row]
+        for queue in walk_up(snapshot, int(snapshot.running.queue[running])):
+            by_queue[queue] += snapshot.allocations.taken[row]
+    for what, names, said, summed in (
+        ("queue", snapshot.queues.names, snapshot.queues.usage, by_queue),
+        ("user", snapshot.users.names, snapshot.users.usage, by_user),
+    ):
+        for index in np.flatnonzero((said != summed).any(axis=1)).tolist():
+            story = f"is charged {said[index].tolist()} and uses {summed[index].tolist()}"
+            yield Violation(Promise.SUMS, f"{what} '{names[index]}' {story}")

@@ -1,0 +1,55 @@
+"""Which devices of a node its new members get.
+
+Whole devices: from one island where they fit, from the smallest such island, lowest index first.
+Shares: best fit, that is onto the device with the least room that still holds one, so that whole
+devices stay whole; members of one gang may share one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.kernels.slots import Need
+from phalanx.model.fleet import Fleet, IntArray, MilliArray
+from phalanx.model.resources import MILLI
+
+
+def choose_devices(fleet: Fleet, need: Need, nodes: IntArray, counts: IntArray, device_free: MilliArray) -> MilliArray:
+    """Thousandths taken of each device of each of `nodes`, of which `device_free` holds the rows."""
+    taken = np.zeros_like(device_free)
+    if need.share:
+        for row in range(len(nodes)):
+            _share_devices(device_free[row], need.share, int(counts[row]), taken[row])
+    elif need.whole:
+        whole = device_free == MILLI
+        rank = np.cumsum(whole, axis=1)
+        taken[whole & (rank <= (counts * need.whole)[:, None])] = MILLI
+        if need.whole > 1 and fleet.islands:
+            for row, node in enumerate(nodes.tolist()):
+                if node in fleet.islands:
+                    taken[row] = _island_devices(whole[row], fleet.islands[node], need.whole, int(counts[row]))
+    return taken
+
+
+def _share_devices(room: MilliArray, share: int, count: int, taken: MilliArray) -> None:
+    left = room.astype(np.int64)
+    for _ in range(count):
+        fitting = np.where(left >= share, left, np.iinfo(np.int64).max)
+        device = int(np.argmin(fitting))
+        left[device] -= share
+        taken[device] += share
+
+
+def _island_devices(whole: np.ndarray, islands: tuple[tuple[int, ...], ...], each: int, count: int) -> MilliArray:
+    """Member by member: the island with the least room that holds it; across islands only if none does."""
+    free = [[device for device in island if whole[device]] for island in islands]
+    named = {device for island in islands for device in island}
+    free.append([int(device) for device in np.flatnonzero(whole) if int(device) not in named])
+    taken = np.zeros(len(whole), dtype=np.int16)
+    for _ in range(count):
+        holding = [island for island in free if len(island) >= each]
+        pool = min(holding, key=len) if holding else sorted(device for island in free for device in island)
+        for device in pool[:each]:
+            taken[device] = MILLI
+        free = [[device for device in island if not taken[device]] for island in free]
+    return taken

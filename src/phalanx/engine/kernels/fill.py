@@ -1,0 +1,273 @@
+"""Choose nodes for identical members: the tightest domain, then the least fragmentation.
+
+Every domain is a contiguous run of the fleet's walk order, so the search descends through runs.
+At each level, if one run holds all members, the best fitting one is entered: least of what the
+gang does not ask for (devices before the rest), then least room left, then the lowest node index.
+Between nodes, before room left: the fewest devices stranded (`Company`).
+If none does, the members are split over as few runs as possible, the fullest first, and what is
+left over goes into the run it fits best.
+
+Groups of consecutive ranks (`segment`) are split whole: a run of the segment's level gives as many
+groups as it holds, and the last, smaller group goes where it fits best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from phalanx.model.fleet import Fleet, IntArray
+from phalanx.model.form import RoleForm
+from phalanx.model.topology import ANYWHERE
+
+#: Stranded devices are compared in tenths: finer differences are noise of the moment, and letting
+#: them decide before best fit packs worse (openb: 95.6 % of GPUs against 95.9 %).
+STRANDED_STEP = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Company:
+    """What members ask beside devices: who takes the last cores of a node strands its free devices.
+
+    A member that takes the fraction f of a node's free cores uses up the same fraction of what its
+    free devices can serve: of G free devices f x G. What that is above the devices it asks for is
+    lost to everybody, though nobody holds it.
+    """
+
+    devices: int  # thousandths of one member
+    column: int
+    beside: tuple[tuple[int, int], ...]  # (column, units of one member) of the other kinds it asks for
+    free: IntArray  # [node, kind]
+
+    def stranded(self, nodes: IntArray, members: int) -> IntArray:
+        """Tenths of devices that so many members would strand on each of `nodes`, all of which hold them."""
+        devices = self.free[nodes, self.column]
+        used = np.zeros(len(nodes), dtype=np.int64)
+        for column, amount in self.beside:
+            # Bytes times devices could pass 64 bits; a kibibyte either way strands nothing.
+            shift = 10 if amount >= 1 << 20 else 0
+            used = np.maximum(used, (members * amount >> shift) * devices // (self.free[nodes, column] >> shift))
+        return np.maximum(used - members * self.devices, 0) // STRANDED_STEP
+
+
+@dataclass(slots=True, eq=False)
+class Room:
+    """Slots of one shape over the walk order, with what breaks ties between equal places."""
+
+    fleet: Fleet
+    slots: IntArray  # in walk order
+    unasked: list[IntArray]  # free amounts of kinds not asked for, in walk order, devices first
+    first: IntArray | None = None  # how many of the slots to use before any other, in walk order
+    company: Company | None = None  # only if members ask for devices and for something beside them
+    sums: dict[int, IntArray] = field(default_factory=dict)
+
+    def run_sums(self, level: int) -> IntArray:
+        """Slots per run of a level."""
+        if level not in self.sums:
+            self.sums[level] = _reduce(self.fleet, self.slots, level)
+        return self.sums[level]
+
+    def with_slots(self, slots: IntArray) -> Room:
+        """The same places with other slots and no preference among them."""
+        return Room(self.fleet, slots, self.unasked, company=self.company)
+
+
+def _reduce(fleet: Fleet, walked: IntArray, level: int) -> IntArray:
+    if level == len(fleet.levels) - 1:
+        return walked
+    return np.add.reduceat(walked, fleet.run_starts[level])
+
+
+def compute_capability(fleet: Fleet, sums: dict[int, IntArray] | Room, role: RoleForm, level: int) -> IntArray:
+    """The most members each run of a level holds, groups kept whole. One entry for the whole cluster."""
+    get = sums.run_sums if isinstance(sums, Room) else sums.__getitem__
+    if role.segment_size <= 1 or role.segment_level <= level:
+        if level == ANYWHERE:
+            return np.array([get(len(fleet.levels) - 1).sum()])
+        return get(level)
+    groups, rest = np.divmod(get(role.segment_level), role.segment_size)
+    if level == ANYWHERE:
+        return np.array([groups.sum() * role.segment_size + rest.max(initial=0)])
+    at = np.searchsorted(fleet.run_starts[role.segment_level], fleet.run_starts[level])
+    return np.add.reduceat(groups, at) * role.segment_size + np.maximum.reduceat(rest, at)
+
+
+def choose_nodes(room: Room, role: RoleForm, size: int) -> tuple[IntArray, IntArray] | None:
+    """Nodes and member counts for `size` members, in rank order; None if no domain holds them."""
+    fleet = room.fleet
+    if len(room.slots) == 1:
+        return (np.zeros(1, dtype=np.int64), np.array([size])) if room.slots[0] >= size else None
+    found = _choose_run(room, role, size)
+    if found is None:
+        return None
+    low, high, level = found
+    counts = np.zeros_like(room.slots)
+    last_run = -1
+    if role.segment_size > 1 and role.segment_level > level:
+        last_run = _place_groups(room, role, (low, high, level), size, counts)
+    else:
+        _place_preferred(room, (low, high, level), size, counts)
+    walked = np.flatnonzero(counts)
+    if last_run >= 0:
+        # The smaller last group must hold the last ranks, or it would shift every later group.
+        run = np.searchsorted(fleet.run_starts[role.segment_level], walked, side="right") - 1
+        walked = np.concatenate((walked[run != last_run], walked[run == last_run]))
+    return fleet.walk[walked], counts[walked]
+
+
+Run = tuple[int, int, int]  # first and past-the-last position in walk order, and the level of the run
+
+
+def _choose_run(room: Room, role: RoleForm, size: int) -> Run | None:
+    """The run to place in: of the preferred level if one holds all, else of the next wider one, and so on."""
+    fleet, level = room.fleet, max(role.prefer, role.require)
+    while level > ANYWHERE and level >= role.require:
+        capability = compute_capability(fleet, room, role, level)
+        holding = np.flatnonzero(capability >= size)
+        if len(holding):
+            return _run_at(fleet, level, _best_run(room, level, holding, size))
+        level -= 1
+    if role.require > ANYWHERE:
+        return None
+    whole = compute_capability(fleet, room, role, ANYWHERE)
+    return (0, len(room.slots), ANYWHERE) if whole[0] >= size else None
+
+
+def _run_at(fleet: Fleet, level: int, index: int) -> Run:
+    starts = fleet.run_starts[level]
+    high = starts[index + 1] if index + 1 < len(starts) else len(fleet)
+    return int(starts[index]), int(high), level
+
+
+def _best_run(room: Room, level: int, candidates: IntArray, size: int) -> int:
+    """Of runs that all hold the members: the one whose use leaves the least fragmentation."""
+    if len(candidates) > 1 and room.first is not None:
+        wanted = np.minimum(_reduce(room.fleet, room.first, level)[candidates], size)
+        candidates = candidates[wanted == wanted.max()]
+    for amount in room.unasked:
+        if len(candidates) == 1:
+            break
+        candidates = _least(_reduce(room.fleet, amount, level), candidates)
+    if len(candidates) > 1 and room.company is not None and level == len(room.fleet.levels) - 1:
+        stranded = room.company.stranded(room.fleet.walk[candidates], size)
+        candidates = candidates[stranded == stranded.min()]
+    if len(candidates) > 1:
+        candidates = _least(room.run_sums(level), candidates)
+    if len(candidates) > 1:
+        # Domain numbers follow the lowest node index in each domain.
+        candidates = _least(room.fleet.domain_by_run[level], candidates)
+    return int(candidates[0])
+
+
+def _least(values: IntArray, candidates: IntArray) -> IntArray:
+    among = values[candidates]
+    least: IntArray = candidates[among == among.min()]
+    return least
+
+
+def _place_preferred(room: Room, run: Run, size: int, counts: IntArray) -> None:
+    """Place members in a run, using the preferred slots before any other."""
+    if room.first is None:
+        _place(room, run, size, counts)
+        return
+    low, high, _ = run
+    wanted = np.minimum(room.first, room.slots)
+    total = int(wanted[low:high].sum())
+    if total >= size:
+        _place(room.with_slots(wanted), run, size, counts)
+        return
+    counts[low:high] += wanted[low:high]
+    _place(room.with_slots(room.slots - wanted), run, size - total, counts)
+
+
+def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
+    """Descend from a run that holds `size` members to the nodes, adding to `counts`."""
+    low, high, level = run
+    innermost = len(room.fleet.levels) - 1
+    while size and level < innermost:
+        level += 1
+        starts = room.fleet.run_starts[level]
+        offset = int(np.searchsorted(starts, low)) if low else 0
+        until = int(np.searchsorted(starts, high)) if high < len(room.slots) else len(starts)
+        sums = room.run_sums(level)[offset:until]
+        holding = np.flatnonzero(sums >= size)
+        if not len(holding):
+            full, last, size = _split(room, level, offset, sums, size)
+            for index in full.tolist() if level < innermost else ():
+                at = _run_at(room.fleet, level, index)
+                counts[at[0] : at[1]] += room.slots[at[0] : at[1]]
+            if level == innermost:
+                counts[full] += room.slots[full]
+            if last < 0:
+                return
+            holding = np.array([last - offset])
+        low, high, level = _run_at(room.fleet, level, _best_run(room, level, holding + offset, size))
+    if size:
+        counts[low] += size
+
+
+def _split(room: Room, level: int, offset: int, sums: IntArray, size: int) -> tuple[IntArray, int, int]:
+    """Fewest runs, fullest first: those taken whole, the one for the rest (-1: none), and the rest."""
+    runs = np.flatnonzero(sums)
+    keys = [room.fleet.domain_by_run[level][runs + offset]]
+    keys += [_reduce(room.fleet, amount, level)[runs + offset] for amount in reversed(room.unasked)]
+    order = runs[np.lexsort([*keys, -sums[runs]])]
+    filled = np.cumsum(sums[order])
+    whole = int(np.searchsorted(filled, size, side="right"))
+    rest = size - (int(filled[whole - 1]) if whole else 0)
+    if not rest:
+        return order[:whole] + offset, -1, 0
+    left = order[whole:]
+    holding = left[sums[left] >= rest]
+    return order[:whole] + offset, _best_run(room, level, holding + offset, rest), rest
+
+
+def _place_groups(room: Room, role: RoleForm, run: Run, size: int, counts: IntArray) -> int:
+    """Place whole groups over the runs of the segment's level; the answer is the run of a smaller last group."""
+    fleet, level = room.fleet, role.segment_level
+    run = _narrow_for_groups(room, role, run, size)
+    starts = fleet.run_starts[level]
+    offset, until = np.searchsorted(starts, run[0]), np.searchsorted(starts, run[1])
+    sums = room.run_sums(level)[offset:until].copy()
+    groups, rest = divmod(size, role.segment_size)
+    given = _split_groups(sums // role.segment_size, groups)
+    left = sums - given * role.segment_size
+    last = -1
+    if rest:
+        holding = np.flatnonzero(left >= rest)
+        used = holding[given[holding] > 0]
+        holding = used if len(used) else holding
+        last = int(holding[np.argmin(left[holding])])
+    for index in np.flatnonzero((given > 0) | (np.arange(len(given)) == last)).tolist():
+        members = int(given[index]) * role.segment_size + (rest if index == last else 0)
+        _place_preferred(room, _run_at(fleet, level, int(offset) + index), members, counts)
+    return int(offset) + last if last >= 0 else -1
+
+
+def _narrow_for_groups(room: Room, role: RoleForm, run: Run, size: int) -> Run:
+    """Go down while one run of the next level holds all groups."""
+    while run[2] + 1 <= role.segment_level:
+        level = run[2] + 1
+        capability = compute_capability(room.fleet, room, role, level)
+        starts = room.fleet.run_starts[level]
+        inside = np.flatnonzero((starts >= run[0]) & (starts < run[1]) & (capability >= size))
+        if not len(inside):
+            break
+        run = _run_at(room.fleet, level, _best_run(room, level, inside, size))
+    return run
+
+
+def _split_groups(capacity: IntArray, groups: int) -> IntArray:
+    """Fewest runs, fullest first, the rest where it fits best."""
+    given = np.zeros_like(capacity)
+    order = np.argsort(-capacity, kind="stable")
+    filled = np.cumsum(capacity[order])
+    whole = int(np.searchsorted(filled, groups, side="right"))
+    given[order[:whole]] = capacity[order[:whole]]
+    rest = groups - int(given.sum())
+    if rest:
+        left = order[whole:]
+        holding = left[capacity[left] >= rest]
+        given[holding[np.argmin(capacity[holding])]] = rest
+    return given

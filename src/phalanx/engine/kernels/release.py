@@ -1,0 +1,86 @@
+"""When running gangs have given back enough for a gang to start.
+
+With nothing but ends ahead, room only grows, so the first instant with enough slots is the start.
+Each end gives a node some units back; what counts is how many whole slots that adds, which is a
+running sum per node and a floor. Sorted by time and summed per domain, the first sum that covers
+what is missing names the instant. No placement is tried on the way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.kernels.slots import Need
+from phalanx.model.fleet import BoolArray, IntArray
+
+NEVER = 1 << 62
+
+
+def find_release(
+    need: Need, slots: IntArray, mask: BoolArray, free: IntArray, ends: tuple[IntArray, IntArray, IntArray], size: int
+) -> int:
+    """First instant at which `size` slots are free over all nodes of `mask`, or `NEVER`.
+
+    `ends` is (node, end, taken) of everything that runs; `slots` is what is free now.
+    """
+    gained = _gains(need, slots, mask, free, ends)
+    if gained is None:
+        return NEVER
+    _, end, gain = gained
+    order = end.argsort(kind="stable")
+    at = int(gain[order].cumsum().searchsorted(size - int(slots.sum())))
+    return int(end[order[at]]) if at < len(order) else NEVER
+
+
+def find_release_by_domain(
+    need: Need,
+    slots: IntArray,
+    mask: BoolArray,
+    free: IntArray,
+    ends: tuple[IntArray, IntArray, IntArray],
+    size: int,
+    domains: IntArray,
+) -> int:
+    """As `find_release`, but all slots inside one domain; the earliest over the domains."""
+    gained = _gains(need, slots, mask, free, ends)
+    if gained is None:
+        return NEVER
+    node, end, gain = gained
+    missing = size - np.bincount(domains, weights=slots, minlength=int(domains.max()) + 1).astype(np.int64)
+    domain = domains[node]
+    order = np.lexsort((end, domain))
+    domain, end, total = domain[order], end[order], np.cumsum(gain[order])
+    first = np.flatnonzero(np.concatenate(([True], domain[1:] != domain[:-1])))
+    before = np.concatenate(([0], total[first[1:] - 1]))
+    run = np.cumsum(np.concatenate(([True], domain[1:] != domain[:-1]))) - 1
+    reached = total - before[run] >= missing[domain]
+    return int(np.where(reached, end, NEVER).min())
+
+
+def _gains(
+    need: Need, slots: IntArray, mask: BoolArray, free: IntArray, ends: tuple[IntArray, IntArray, IntArray]
+) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Per end on a useful node: the node, the instant, and how many slots it adds there."""
+    node, end, taken = ends
+    useful = mask[node].nonzero()[0]
+    if not len(useful) or not need.columns:
+        return None
+    if len(mask) == 1:
+        order = useful[end[useful].argsort(kind="stable")]
+    else:
+        order = useful[np.lexsort((end[useful], node[useful]))]
+    node, end = node[order], end[order]
+    fresh = np.concatenate(([True], node[1:] != node[:-1]))
+    first = fresh.nonzero()[0]
+    run = fresh.cumsum() - 1
+    room: IntArray | None = None
+    for column, amount in zip(need.columns, need.amounts, strict=True):
+        given = taken[order, column]
+        total = given.cumsum()
+        level = free[node, column] + total - (total[first] - given[first])[run]
+        here = level // amount
+        room = here if room is None else np.minimum(room, here)
+    assert room is not None
+    before = np.concatenate(([0], room[:-1]))
+    before[first] = slots[node[first]]
+    return node, end, room - before

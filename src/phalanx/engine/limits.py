@@ -1,0 +1,101 @@
+"""Ceilings of queues and people, checked at the moment a gang would start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.model.fleet import IntArray
+from phalanx.model.reason import Code
+from phalanx.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """Starting would pass a ceiling: whose, of which kind, and by the numbers."""
+
+    code: Code
+    name: str
+    kind: int
+    needed: int  # what the gang asks for
+    available: int  # what the ceiling leaves, not below 0
+
+
+class Limits:
+    """Usage so far in this cycle against the ceilings of the snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Copy the usage only if there is any ceiling at all."""
+        self._queues, self._users = snapshot.queues, snapshot.users
+        self.any = snapshot.limited
+        if self.any:
+            self._queue_usage = snapshot.queues.usage.copy()
+            self._user_usage = snapshot.users.usage.copy()
+
+    def check(self, queue: int, user: int, asked: IntArray) -> OverLimit | None:
+        """The first ceiling, from the gang's queue upwards, that starting it would pass."""
+        if not self.any:
+            return None
+        return self._check(queue, user, asked, self._queue_usage, self._user_usage)
+
+    def check_empty(self, queue: int, user: int, asked: IntArray) -> OverLimit | None:
+        """The same with nothing in use: a gang over such a ceiling can never run."""
+        if not self.any:
+            return None
+        return self._check(queue, user, asked, np.zeros_like(self._queue_usage), np.zeros_like(self._user_usage))
+
+    def caps(self, vectors: IntArray, *, empty: bool) -> tuple[IntArray, IntArray]:
+        """Multiples of each vector that fit below the ceilings of every queue (its ancestors' too) and person."""
+        queue_room = _room(self._queues.limit, self._queue_usage, empty=empty)
+        for queue, parent in enumerate(self._queues.parent.tolist()):  # parents come before children
+            if parent >= 0:
+                queue_room[queue] = np.minimum(queue_room[queue], queue_room[parent])
+        user_room = _room(self._users.limit, self._user_usage, empty=empty)
+        return _multiples(queue_room, vectors), _multiples(user_room, vectors)
+
+    def charge(self, queue: int, user: int, asked: IntArray) -> None:
+        """Count a gang that starts."""
+        if not self.any:
+            return
+        self._user_usage[user] += asked
+        while queue >= 0:
+            self._queue_usage[queue] += asked
+            queue = int(self._queues.parent[queue])
+
+    def _check(
+        self, queue: int, user: int, asked: IntArray, queue_usage: IntArray, user_usage: IntArray
+    ) -> OverLimit | None:
+        while queue >= 0:
+            kind = _first_over(self._queues.limit[queue], queue_usage[queue], asked)
+            if kind >= 0:
+                room = int(self._queues.limit[queue, kind] - queue_usage[queue, kind])
+                return OverLimit(Code.QUEUE_LIMIT, self._queues.names[queue], kind, int(asked[kind]), max(room, 0))
+            queue = int(self._queues.parent[queue])
+        kind = _first_over(self._users.limit[user], user_usage[user], asked)
+        if kind < 0:
+            return None
+        room = int(self._users.limit[user, kind] - user_usage[user, kind])
+        return OverLimit(Code.USER_LIMIT, self._users.names[user], kind, int(asked[kind]), max(room, 0))
+
+
+def _first_over(limit: IntArray, usage: IntArray, asked: IntArray) -> int:
+    over = np.flatnonzero((limit >= 0) & (asked > 0) & (usage + asked > limit))
+    return int(over[0]) if len(over) else -1
+
+
+_UNLIMITED = 1 << 60
+
+
+def _room(limit: IntArray, usage: IntArray, *, empty: bool) -> IntArray:
+    return np.where(limit >= 0, np.maximum(limit - (0 if empty else usage), 0), _UNLIMITED)
+
+
+def _multiples(room: IntArray, vectors: IntArray) -> IntArray:
+    """How many times each vector fits each room; kinds it does not ask for do not count."""
+    caps = np.full((len(room), len(vectors)), _UNLIMITED, dtype=np.int64)
+    for kind in range(room.shape[1]):
+        asks = vectors[:, kind] > 0
+        if asks.any() and bool((room[:, kind] < _UNLIMITED).any()):
+            caps[:, asks] = np.minimum(caps[:, asks], room[:, kind, None] // vectors[asks, kind])
+    return caps

@@ -1,0 +1,57 @@
+"""The cheapest question of all: is there anybody who could start?
+
+A cost saver, never a decision: it answers yes whenever it is not sure, and then the cycle looks
+properly. Tests run whole simulations with it switched off and compare the plans.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.placement import find_ceiling
+from phalanx.engine.session import empty_ceiling
+from phalanx.engine.view import View
+from phalanx.model.fleet import IntArray
+from phalanx.model.snapshot import Snapshot
+
+#: With more forms than this the cycle's own lazy ceilings are cheaper.
+FORMS_MOST = 16
+
+
+def nobody_fits(snapshot: Snapshot) -> bool:
+    """True if certainly no pending gang has room now, and none is waiting to be told that it never will."""
+    pending = snapshot.pending
+    if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms:
+        return False
+    rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
+    if snapshot.settled_upto and _refusals_stand(snapshot, rows):
+        rows = rows[pending.gang[rows] >= snapshot.settled_upto]
+    if not len(rows):
+        return True
+    nodes = snapshot.nodes
+    view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.up & nodes.open)
+    forms = pending.form[rows]
+    if len(snapshot.forms) == 1:
+        return _none_fit(snapshot, view, 0, pending.size[rows])
+    return all(_none_fit(snapshot, view, form, pending.size[rows[forms == form]]) for form in set(forms.tolist()))
+
+
+def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> bool:
+    form = snapshot.forms[number]
+    if int(sizes.min()) <= find_ceiling(view, form):
+        return False
+    return int(sizes.max()) <= empty_ceiling(snapshot.fleet, form, None)
+
+
+def _refusals_stand(snapshot: Snapshot, rows: IntArray) -> bool:
+    """Whether those who were refused in the last cycle would be refused again.
+
+    Time only tightens a refusal of the fast walk: a filler has less time before the reservation, and
+    nothing has given room back since (else `settled_upto` would be 0). Two things could loosen it: a
+    newcomer that goes before the others and so changes the reservation, and a gang that outlives its
+    walltime, whose expected end moves.
+    """
+    priority, running = snapshot.pending.priority[rows], snapshot.running
+    if len(rows) and bool((priority != priority[0]).any()):
+        return False
+    return not bool(np.any((running.start_us + running.length_us <= snapshot.now_us) & running.alive))

@@ -1,0 +1,120 @@
+"""The working copy of a snapshot: what is free, what was decided so far, what each question is.
+
+A question is a form together with the windows its asker is exempt from; rows of equal question
+differ in size, length and owner only. A session belongs to one cycle and is thrown away after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.kernels.slots import compute_slots
+from phalanx.engine.limits import Limits
+from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place
+from phalanx.engine.policy import Policy
+from phalanx.engine.view import NOBODY, Exempt, View, find_need
+from phalanx.model.fleet import BoolArray, Fleet
+from phalanx.model.form import Form
+from phalanx.model.gang import Shape
+from phalanx.model.plan import Bind, Reservation
+from phalanx.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A form and the windows that do not bind whoever asks."""
+
+    form: Form
+    exempt: Exempt = NOBODY
+
+
+class Session:
+    """One cycle's view of the world."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        """Copy what will be written; everything else is read where it is."""
+        self.snapshot = snapshot
+        self.policy = policy
+        self.fleet: Fleet = snapshot.fleet
+        nodes = snapshot.nodes
+        self.in_service: BoolArray = nodes.up & nodes.open
+        self.window_masks = [_window_mask(self.fleet, window.nodes) for window in snapshot.windows]
+        self.view = View(
+            self.fleet, nodes.free.copy(), nodes.device_free.copy(), shared=nodes.shared, usable=self.usable(NOBODY)
+        )
+        self.binds: list[Bind] = []
+        self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
+        self.reservations: list[Reservation] = []
+        self.limits = Limits(snapshot)
+
+    def usable(self, exempt: Exempt) -> BoolArray:
+        """Nodes in service and not inside a window that binds the asker now."""
+        usable = self.in_service
+        now = self.snapshot.now_us
+        for index, window in enumerate(self.snapshot.windows):
+            if index not in exempt and window.start_us <= now < window.end_us:
+                usable = usable & ~self.window_masks[index]
+        return usable
+
+    def exempt_of(self, queue: int, user: int) -> Exempt:
+        """Windows that were made for this owner."""
+        if not self.snapshot.windows:
+            return NOBODY
+        queues = self.snapshot.queues
+        names = set()
+        while queue >= 0:
+            names.add(queues.names[queue])
+            queue = int(queues.parent[queue])
+        who = self.snapshot.users.names[user]
+        return frozenset(
+            index
+            for index, window in enumerate(self.snapshot.windows)
+            if who in window.users or not names.isdisjoint(window.queues)
+        )
+
+    def ask_as(self, exempt: Exempt) -> None:
+        """Let the view answer for askers with this exemption too."""
+        if exempt not in self.view.usable_by_exempt:
+            self.view.usable_by_exempt[exempt] = self.usable(exempt)
+
+    def pool_of(self, question: Question) -> BoolArray:
+        """Candidate nodes: in service, admitted by labels and taints, able to hold one member when empty."""
+        pool = np.zeros(len(self.fleet), dtype=np.bool_)
+        for role in question.form.roles:
+            pool |= _could_hold_one(self.fleet, role.shape)
+        return pool & self.in_service
+
+
+def empty_ceiling(fleet: Fleet, form: Form, service: BoolArray | None) -> int:
+    """The ceiling of a form were every node (or every node in service) empty. Remembered per fleet."""
+    key = (form, None if service is None else service.tobytes())
+    found = fleet.verdicts.get(key)
+    if found is None:
+        usable = np.ones(len(fleet), dtype=np.bool_) if service is None else service
+        view = View(fleet, fleet.capacity.copy(), fleet.device_capacity.copy(), shared=True, usable=usable)
+        found = find_ceiling(view, form)
+        if found and not form.open_size:
+            placed = place(view, Wish(form, 1))
+            # Undecided is not a no: whoever gave up searching may not call a gang impossible.
+            found = 0 if isinstance(placed, NoPlace) and not placed.undecided else 1
+        fleet.verdicts[key] = found
+    return found
+
+
+def _could_hold_one(fleet: Fleet, shape: Shape) -> BoolArray:
+    """Nodes that admit the shape and hold one member when empty, remembered per fleet."""
+    found = fleet.needs.get(("holds", shape))
+    if not isinstance(found, np.ndarray):
+        need = find_need(fleet, shape)
+        empty = compute_slots(need, fleet.capacity, fleet.device_capacity, fleet.device_column, shared=False)
+        found = need.allowed & (empty > 0)
+        fleet.needs["holds", shape] = found
+    return found
+
+
+def _window_mask(fleet: Fleet, names: tuple[str, ...]) -> BoolArray:
+    mask = np.zeros(len(fleet), dtype=np.bool_)
+    mask[[fleet.index_by_name[name] for name in names if name in fleet.index_by_name]] = True
+    return mask

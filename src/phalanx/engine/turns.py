@@ -1,0 +1,185 @@
+"""Who is asking, in order: pending gangs as columns over the turns of one cycle.
+
+Gangs that start together are one turn, at the place of the last of them. Gangs that cannot be
+looked at yet (held, waiting for a dependency, group incomplete) have no turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from phalanx.engine.session import Question, Session
+from phalanx.engine.view import find_need
+from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.form import Form, form_at_sizes
+from phalanx.model.gang import Gang
+from phalanx.model.snapshot import PendingColumns
+from phalanx.perfmodel.speedup import Table, scaled_us
+
+Groups = dict[int, list[int]]
+
+
+class Turns:
+    """One entry per turn, in the policy's order. Columns that most passes never read are fetched when asked for."""
+
+    def __init__(
+        self, pending: PendingColumns, rows: IntArray, questions: tuple[IntArray, list[Question]], groups: Groups
+    ) -> None:
+        """`rows` are pending rows, of a group the last gang's; `questions` an index per turn and what it points to."""
+        self.rows = rows
+        self.question, self.questions = questions
+        self.members = groups  # rows of a group, by the row of its last gang
+        self._pending = pending
+        self.size = pending.size[rows].astype(np.int64)  # least members, or 1 if the form has its sizes inside
+        if groups:
+            self.size[[row in groups for row in rows.tolist()]] = 1
+
+    @cached_property
+    def queue(self) -> npt.NDArray[np.int32]:
+        """Queue of each turn."""
+        return self._pending.queue[self.rows]
+
+    @cached_property
+    def user(self) -> npt.NDArray[np.int32]:
+        """User of each turn; of a group, the last gang's."""
+        return self._pending.user[self.rows]
+
+    @cached_property
+    def length_us(self) -> IntArray:
+        """Believed run time at the largest size; of a group, the longest."""
+        length = self._pending.length_us[self.rows]
+        for turn, row in enumerate(self.rows.tolist()) if self.members else ():
+            length[turn] = self._pending.length_us[self.members.get(row, row)].max()
+        return length
+
+    @cached_property
+    def proven(self) -> npt.NDArray[np.bool_]:
+        """Whether that run time was stated or predicted; of a group, for all of it."""
+        proven = self._pending.proven[self.rows]
+        for turn, row in enumerate(self.rows.tolist()) if self.members else ():
+            proven[turn] = self._pending.proven[self.members.get(row, row)].all()
+        return proven
+
+    def __len__(self) -> int:
+        """How many turns there are."""
+        return len(self.rows)
+
+    def rows_of(self, turn: int) -> list[int]:
+        """Pending rows that start together in this turn."""
+        row = int(self.rows[turn])
+        return self.members.get(row, [row])
+
+    def keep(self, wanted: BoolArray) -> Turns:
+        """The same order with some turns left out."""
+        return Turns(self._pending, self.rows[wanted], (self.question[wanted], self.questions), self.members)
+
+    def limit_caps(self, session: Session, *, empty: bool) -> tuple[IntArray, IntArray]:
+        """The largest size of each turn that its queues' and its user's ceilings leave, now or with nothing in use."""
+        vectors = np.array([asked_units(session, question.form, 1) for question in self.questions])
+        vectors = vectors.reshape(len(self.questions), len(session.fleet.kinds))
+        by_queue, by_user = session.limits.caps(vectors, empty=empty)
+        return by_queue[self.queue, self.question], by_user[self.user, self.question]
+
+
+def order_turns(session: Session) -> Turns:
+    """Lay the pending gangs out in the policy's order."""
+    pending = session.snapshot.pending
+    rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
+    rows = session.policy.order(session.snapshot, rows)
+    rows, members = _merge_groups(session, rows)
+    form = pending.form[rows].astype(np.int64)
+    for turn, row in enumerate(rows.tolist()) if members else ():
+        if row in members:
+            form[turn] = session.snapshot.group_forms[int(pending.group[row])]
+    return Turns(pending, rows, _ask(session, form, rows), members)
+
+
+def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int, list[int]]]:
+    group = session.snapshot.pending.group[rows]
+    if not (group >= 0).any():
+        return rows, {}
+    grouped = np.flatnonzero(group >= 0)
+    gathered: dict[int, list[int]] = {}
+    for at in grouped.tolist():
+        gathered.setdefault(int(group[at]), []).append(int(rows[at]))
+    members = {
+        in_order[-1]: sorted(in_order, key=lambda row: int(session.snapshot.pending.gang[row]))
+        for in_order in gathered.values()
+    }
+    keep = [row for row, number in zip(rows.tolist(), group.tolist(), strict=True) if number < 0 or row in members]
+    return np.array(keep, dtype=np.int64), members
+
+
+def _ask(session: Session, form: IntArray, rows: IntArray) -> tuple[IntArray, list[Question]]:
+    forms = session.snapshot.forms
+    if all(window.maintenance for window in session.snapshot.windows):
+        if len(forms) <= 64:  # few forms: number them as they are instead of finding the ones in use
+            return form, [Question(each) for each in forms]
+        used, index = np.unique(form, return_inverse=True)
+        return index, [Question(forms[each]) for each in used.tolist()]
+    questions: dict[Question, int] = {}
+    asked = np.empty(len(form), dtype=np.int64)
+    owners = (session.snapshot.pending.queue[rows].tolist(), session.snapshot.pending.user[rows].tolist())
+    for turn, (number, q, u) in enumerate(zip(form.tolist(), *owners, strict=True)):
+        exempt = session.exempt_of(q, u)
+        session.ask_as(exempt)
+        asked[turn] = questions.setdefault(Question(forms[number], exempt), len(questions))
+    return asked, list(questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One size at which a turn may start: its form at that size, and how long it would run."""
+
+    form: Form
+    size: int
+    length_us: int
+
+
+def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
+    """Sizes to try, largest first. A rigid gang, or several that start together, have one."""
+    question, length = turns.questions[turns.question[turn]], int(turns.length_us[turn])
+    size = int(turns.size[turn])
+    rows = turns.rows_of(turn)
+    number = int(session.snapshot.pending.gang[rows[0]])
+    gang = session.snapshot.gangs[number]
+    if len(rows) > 1 or not session.snapshot.pending.elastic[rows[0]]:
+        return [Offer(question.form, size, length)]
+    curve = session.snapshot.curves.get(number)
+    offers = []
+    for sizes in list_sizes(gang) if session.policy.molds else [tuple(role.sizes.least for role in gang.roles)]:
+        members = _elastic_members(gang, sizes)
+        most = _elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
+        span = scaled_us(length, Table(curve), most, members) if curve else length * most // members
+        form = question.form if question.form.open_size else form_at_sizes(session.fleet, ((gang, sizes),))
+        offers.append(Offer(form, sizes[0] if question.form.open_size else 1, span))
+    return offers
+
+
+def list_sizes(gang: Gang) -> list[tuple[int, ...]]:
+    """Sizes of all roles, from everything at its most down to everything at its least, one role at a time."""
+    at = [len(role.sizes.allowed) - 1 for role in gang.roles]
+    found = []
+    while True:
+        found.append(tuple(role.sizes.allowed[i] for role, i in zip(gang.roles, at, strict=True)))
+        shrinkable = [index for index, i in enumerate(at) if i]
+        if not shrinkable:
+            return found
+        at[shrinkable[-1]] -= 1
+
+
+def _elastic_members(gang: Gang, sizes: tuple[int, ...]) -> int:
+    """Members that the speed-up counts: those of the elastic roles."""
+    return sum(size for role, size in zip(gang.roles, sizes, strict=True) if role.sizes.elastic)
+
+
+def asked_units(session: Session, form: Form, size: int) -> IntArray:
+    """What a form at a size takes of every kind."""
+    total = np.zeros(len(session.fleet.kinds), dtype=np.int64)
+    for role in form.roles:
+        total += find_need(session.fleet, role.shape).vector * (role.size or size)
+    return total

@@ -1,0 +1,130 @@
+"""Free room at one instant, or throughout a stretch of time, with what has been worked out about it.
+
+A view owns copies of the free columns and answers "how many members of this shape fit" per node,
+per domain and in all. Answers are cached per shape and brought up to date lazily: a view keeps a
+log of the nodes that changed, and a shape's row re-reads only those when it is next asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from phalanx.engine.kernels.devices import choose_devices
+from phalanx.engine.kernels.slots import Need, compile_need, compute_slots
+from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
+from phalanx.model.gang import Shape
+from phalanx.model.plan import Seats
+
+Exempt = frozenset[int]  # windows that do not bind the asking gang
+NOBODY: Exempt = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class SlotRow:
+    """What a view knows about one shape."""
+
+    need: Need
+    mask: BoolArray
+    slots: IntArray  # per node, 0 where not allowed or out of service
+    total: int
+    seen: int  # how much of the view's log is in it
+    sums: dict[int, IntArray] = field(default_factory=dict)  # per level, in the fleet's run order
+
+
+class View:
+    """Room that may be taken and given back."""
+
+    def __init__(
+        self, fleet: Fleet, free: IntArray, device_free: MilliArray, *, shared: bool, usable: BoolArray
+    ) -> None:
+        """Take over `free` and `device_free` (the caller gives copies); `usable` is shared and never written."""
+        self.fleet = fleet
+        self.free = free
+        self.device_free = device_free
+        self.shared = shared
+        self.usable_by_exempt: dict[Exempt, BoolArray] = {NOBODY: usable}
+        self._rows: dict[tuple[Shape, Exempt], SlotRow] = {}
+        self._log: list[IntArray] = []
+
+    def slots(self, shape: Shape, exempt: Exempt = NOBODY) -> SlotRow:
+        """The row of a shape, up to date."""
+        row = self._rows.get((shape, exempt))
+        if row is None:
+            return self._new_row(shape, exempt)
+        if row.seen < len(self._log):
+            self._refresh(row)
+        return row
+
+    def _new_row(self, shape: Shape, exempt: Exempt) -> SlotRow:
+        need = find_need(self.fleet, shape)
+        mask = need.allowed & self.usable_by_exempt[exempt]
+        slots = compute_slots(need, self.free, self.device_free, self.fleet.device_column, shared=self.shared)
+        slots *= mask
+        row = SlotRow(need, mask, slots, int(slots.sum()), len(self._log))
+        self._rows[shape, exempt] = row
+        return row
+
+    def _refresh(self, row: SlotRow) -> None:
+        changed = self._log[row.seen :]
+        nodes = changed[0] if len(changed) == 1 else np.unique(np.concatenate(changed))
+        fresh = compute_slots(
+            row.need, self.free[nodes], self.device_free[nodes], self.fleet.device_column, shared=self.shared
+        )
+        fresh = fresh * row.mask[nodes]
+        row.total += int((fresh - row.slots[nodes]).sum())
+        row.slots[nodes] = fresh
+        row.sums.clear()
+        row.seen = len(self._log)
+
+    def domain_sums(self, row: SlotRow, level: int) -> IntArray:
+        """Slots per domain of a level, in the fleet's run order."""
+        found = row.sums.get(level)
+        if found is None:
+            walked = row.slots if self.fleet.walk_trivial else row.slots[self.fleet.walk]
+            found = np.add.reduceat(walked, self.fleet.run_starts[level]) if len(walked) else walked
+            row.sums[level] = found
+        return found
+
+    def take(self, need: Need, nodes: IntArray, counts: IntArray) -> MilliArray:
+        """Seat members on nodes; the answer is which devices they got."""
+        if need.share or need.whole:
+            devices = choose_devices(self.fleet, need, nodes, counts, self.device_free[nodes])
+            self.device_free[nodes] -= devices
+        else:
+            devices = np.zeros((len(nodes), self.device_free.shape[1]), dtype=np.int16)
+        self.free[nodes] -= counts[:, None] * need.vector
+        self._log.append(nodes)
+        return devices
+
+    def take_seats(self, need: Need, seats: Seats, sign: int = 1) -> None:
+        """Take seats whose devices are chosen already, or with sign -1 give them back."""
+        if need.share or need.whole:
+            self.device_free[seats.nodes] -= seats.devices * np.int16(sign)
+        self.free[seats.nodes] -= sign * seats.counts[:, None] * need.vector
+        self._log.append(seats.nodes)
+
+    def overwrite(self, nodes: IntArray, free: IntArray, device_free: MilliArray) -> None:
+        """Set the room of some nodes."""
+        self.free[nodes] = free
+        self.device_free[nodes] = device_free
+        self._log.append(nodes)
+
+    def copy(self) -> View:
+        """A view that may be spoilt; caches start empty."""
+        clone = View(self.fleet, self.free.copy(), self.device_free.copy(), shared=self.shared, usable=_NO_MASK)
+        clone.usable_by_exempt = self.usable_by_exempt
+        return clone
+
+
+_NO_MASK = np.zeros(0, dtype=np.bool_)
+
+
+def find_need(fleet: Fleet, shape: Shape) -> Need:
+    """The shape over this fleet's kinds, worked out once per fleet."""
+    found = fleet.needs.get(shape)
+    if not isinstance(found, Need):
+        found = compile_need(fleet, shape)
+        fleet.needs[shape] = found
+    return found
