@@ -1,0 +1,142 @@
+"""Reasons as sentences. The engine gives codes and numbers; every front end gives these words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from phalanx.control.state import State
+from phalanx.engine.cycle import schedule
+from phalanx.engine.limits import Limits
+from phalanx.engine.policy import Policy
+from phalanx.engine.view import find_need
+from phalanx.model.fleet import Fleet
+from phalanx.model.form import Form, RoleForm
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Plan
+from phalanx.model.reason import Code
+from phalanx.model.resources import units_per_whole
+from phalanx.model.snapshot import Snapshot
+
+Told = tuple[Code, str, int, int]  # code, sentence, needed, available
+
+SENTENCES: Final[Mapping[Code, str]] = {
+    Code.NONE: "starts in this cycle",
+    Code.HELD: "on hold; release it to give it its turn",
+    Code.DEPENDENCY_WAITING: "waits for the end of {after}",
+    Code.DEPENDENCY_FAILED: "a gang it depends on did not succeed",
+    Code.GANG_INCOMPLETE: "waits until all gangs of '{word}' have come and may start",
+    Code.QUEUE_LIMIT: "queue '{queue}' or one above it is at its limit: room for {available} of {needed} members",
+    Code.USER_LIMIT: "user '{user}' is at the limit: room for {available} of {needed} members",
+    Code.CAPACITY: "needs room for {needed} members, free resources hold {available}",
+    Code.FRAGMENTATION: "enough is free in total, but only {available} of {needed} members fit on nodes",
+    Code.TOPOLOGY: "{needed} members fit, but at most {available} in one domain of the required level",
+    Code.NODE_CONSTRAINT: "nodes now in service hold {available} of {needed} members even when empty",
+    Code.BEHIND: "would fit, but waits behind a gang that came before it",
+    Code.RESERVED: "would fit, but would delay a gang that has a reservation",
+    Code.MAINTENANCE: "would still run when a maintenance window or another's reservation begins",
+    Code.SEARCH_BUDGET: "the search for a placement gave up undecided; it is tried again when something changes",
+}
+
+
+def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
+    """The dominant reason of every pending gang, by gang number."""
+    if not len(state.pending):
+        return {}
+    snapshot = state.borrow()
+    plan = schedule(snapshot, policy, explain=True)
+    assert plan.verdicts is not None
+    teller = Teller(snapshot, plan)
+    rows = np.flatnonzero(snapshot.pending.alive)
+    return {int(snapshot.pending.gang[row]): teller.tell(int(row)) for row in rows.tolist()}
+
+
+class Teller:
+    """Words for one plan's verdicts."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        """`plan` must carry verdicts."""
+        assert plan.verdicts is not None
+        self.snapshot, self.verdicts = snapshot, plan.verdicts
+        self.eta_us = {gang: each.start_us for each in plan.reservations for gang in each.gangs}
+        self._limits = Limits(snapshot)
+
+    def tell(self, row: int) -> Told:
+        """Code, sentence and numbers of one pending row."""
+        code = Code(int(self.verdicts.codes[row]))
+        needed, available = int(self.verdicts.needed[row]), int(self.verdicts.available[row])
+        number = int(self.snapshot.pending.gang[row])
+        words = self._sentence(code, row, self.snapshot.gangs[number], needed, available)
+        eta = self.eta_us.get(number)
+        if eta is not None:
+            words += f"; expected to start at {eta / 1e6:g} s"
+        return code, words, needed, available
+
+    def _sentence(self, code: Code, row: int, gang: Gang, needed: int, available: int) -> str:
+        if code is Code.INFEASIBLE:
+            return self._infeasible(row, needed, available)
+        return SENTENCES[code].format(
+            needed=needed,
+            available=available,
+            after=", ".join(gang.after.names),
+            word=gang.together.word if gang.together else "",
+            queue=gang.queue,
+            user=gang.user,
+        )
+
+    def _infeasible(self, row: int, needed: int, available: int) -> str:
+        """Why not even an empty cluster would do, with the number that is missing."""
+        form = self.snapshot.forms[int(self.snapshot.pending.form[row])]
+        over = self._over_empty_limit(row, form)
+        if over is not None:
+            return over
+        for role in form.roles:
+            too_large = _too_large(self.snapshot.fleet, role)
+            if too_large is not None:
+                return too_large
+        where = _where(self.snapshot.fleet, form)
+        return f"can never run here: {where} holds {available} of {needed} members even when empty"
+
+    def _over_empty_limit(self, row: int, form: Form) -> str | None:
+        pending, fleet = self.snapshot.pending, self.snapshot.fleet
+        asked = sum(
+            (find_need(fleet, role.shape).vector * (role.size or int(pending.size[row])) for role in form.roles),
+            start=np.zeros(len(fleet.kinds), dtype=np.int64),
+        )
+        over = self._limits.check_empty(int(pending.queue[row]), int(pending.user[row]), asked)
+        if over is None:
+            return None
+        whose = "queue" if over.code is Code.QUEUE_LIMIT else "user"
+        kind = fleet.kinds[over.kind]
+        return (
+            f"can never run: needs {_whole(kind, over.needed)} {kind}, "
+            f"the limit of {whose} '{over.name}' is {_whole(kind, over.available)}"
+        )
+
+
+def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
+    """If one member alone is more than any node that it may use has: of what, and how much is missing."""
+    need = find_need(fleet, role.shape)
+    if need.missing is not None:
+        return f"can never run here: no node has any {need.missing}"
+    if not need.allowed.any():
+        return "can never run here: no node has the labels it selects, or all have taints it does not tolerate"
+    for kind, column in fleet.kind_index.items():
+        most, asked = int(fleet.capacity[need.allowed, column].max()), int(need.vector[column])
+        if asked > most:
+            return (
+                f"can never run here: one member needs {_whole(kind, asked)} {kind}, the largest node it may use has "
+                f"{_whole(kind, most)} ({_whole(kind, asked - most)} short)"
+            )
+    return None
+
+
+def _where(fleet: Fleet, form: Form) -> str:
+    require = max(max(gang.require, *(role.require for role in gang.roles)) for gang in form.gangs)
+    return "the cluster" if require < 0 else f"the largest {fleet.levels[require]}"
+
+
+def _whole(kind: str, units: int) -> str:
+    return f"{units / units_per_whole(kind):g}"

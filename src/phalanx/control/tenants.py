@@ -1,0 +1,98 @@
+"""The tenant tree and the people as columns, with what they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from phalanx.model.fleet import Fleet, IntArray
+from phalanx.model.queue import DEFAULT_QUEUE, ROOT, Queue, UserLimit
+from phalanx.model.snapshot import QueueColumns, UserColumns
+
+
+class Tenants:
+    """Queues from the root down, people as they appear."""
+
+    def __init__(self, fleet: Fleet, queues: Sequence[Queue], users: Sequence[UserLimit]) -> None:
+        """A tree with the root, the queues given (parents may come after children), and `default`."""
+        self._queues, self._users = tuple(queues), tuple(users)
+        self._fleet = fleet
+        ordered = _parents_first(queues)
+        names = tuple(queue.name for queue in ordered)
+        self._queue_index = {name: index for index, name in enumerate(names)}
+        parent = [-1, *(self._queue_index[queue.parent] for queue in ordered[1:])]
+        width = len(fleet.kinds)
+        self.queue_columns = QueueColumns(
+            names=names,
+            parent=np.array(parent, dtype=np.int32),
+            weight=np.array([queue.weight for queue in ordered], dtype=np.int64),
+            guarantee=np.array([_vector(fleet, queue.guarantee, 0) for queue in ordered]).reshape(-1, width),
+            limit=np.array([_vector(fleet, queue.limit, -1) for queue in ordered]).reshape(-1, width),
+            usage=np.zeros((len(ordered), width), dtype=np.int64),
+        )
+        self._user_index: dict[str, int] = {}
+        self._limit_by_user = {user.name: _vector(fleet, user.limit, -1) for user in users}
+        self.user_columns = UserColumns([], np.zeros((0, width), dtype=np.int64), np.zeros((0, width), dtype=np.int64))
+        for user in users:
+            self._add_user(user.name)
+        self.limited = any(queue.limit for queue in queues) or any(user.limit for user in users)
+
+    def index_of(self, queue: str, user: str) -> tuple[int, int]:
+        """Row of a queue and of a person; people are added as they appear."""
+        index = self._user_index.get(user)
+        return self._queue_index[queue], self._add_user(user) if index is None else index
+
+    def charge(self, queue: int, user: int, units: IntArray) -> None:
+        """Add what somebody took (or, negative, gave back) to them and to every queue above."""
+        self.user_columns.usage[user] += units
+        columns = self.queue_columns
+        while queue >= 0:
+            columns.usage[queue] += units
+            queue = int(columns.parent[queue])
+
+    def copy(self) -> None:
+        """Let go of the arrays that change."""
+        q, u = self.queue_columns, self.user_columns
+        self.queue_columns = QueueColumns(q.names, q.parent, q.weight, q.guarantee, q.limit, q.usage.copy())
+        self.user_columns = UserColumns(list(u.names), u.limit, u.usage.copy())
+
+    def over(self, fleet: Fleet) -> Tenants:
+        """The same people and queues over another fleet, with nothing in use yet."""
+        fresh = Tenants(fleet, self._queues, self._users)
+        for name in self._user_index:
+            if name not in fresh._user_index:
+                fresh._add_user(name)
+        return fresh
+
+    def _add_user(self, name: str) -> int:
+        index = self._user_index[name] = len(self._user_index)
+        columns, width = self.user_columns, len(self._fleet.kinds)
+        limit = self._limit_by_user.get(name, np.full(width, -1, dtype=np.int64))
+        usage = np.zeros((1, width), dtype=np.int64)
+        self.user_columns = UserColumns(
+            [*columns.names, name], np.concatenate((columns.limit, limit[None])), np.concatenate((columns.usage, usage))
+        )
+        return index
+
+
+def _vector(fleet: Fleet, amounts: Mapping[str, int], absent: int) -> IntArray:
+    vector = np.full(len(fleet.kinds), absent, dtype=np.int64)
+    for kind, units in amounts.items():
+        if kind in fleet.kind_index:
+            vector[fleet.kind_index[kind]] = units
+    return vector
+
+
+def _parents_first(queues: Sequence[Queue]) -> list[Queue]:
+    named = {queue.name: queue for queue in queues}
+    named.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
+    ordered, done = [Queue(ROOT, parent="")], {ROOT}
+    while len(ordered) <= len(named):
+        ready = [queue for queue in named.values() if queue.name not in done and queue.parent in done]
+        if not ready:
+            left = sorted(set(named) - done)
+            raise ValueError(f"queues without a way up to the root: {', '.join(left)}")
+        ordered += ready
+        done |= {queue.name for queue in ready}
+    return ordered
