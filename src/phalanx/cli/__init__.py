@@ -1,0 +1,38 @@
+"""The command line. Each verb is a module that is imported when it is asked for.
+
+Heavy imports (NumPy, rich) stay inside the functions that need them: `phalanx --help` and the
+quick verbs must answer at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from phalanx import __version__
+
+#: Verb → module of this package; the command in it has the verb's name.
+_VERBS = {"demo": "demo", "sim": "sim"}
+
+
+class _LazyGroup(click.Group):
+    """A group that knows the names of its commands and imports one when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs."""
+        return sorted(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of one verb, imported now."""
+        module = _VERBS.get(cmd_name)
+        if module is None:
+            return None
+        found = getattr(import_module(f"phalanx.cli.{module}"), cmd_name)
+        return found if isinstance(found, click.Command) else None
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="phalanx")
+def main() -> None:
+    """Gang scheduling for AI compute: jobs start whole or not at all, then shrink, grow and heal."""

@@ -1,0 +1,69 @@
+"""Printing for people: rich on a terminal, plain aligned text anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from phalanx.frontends.sim.gantt import Glyphs
+    from phalanx.frontends.sim.printing import Sheet
+
+#: A run with fewer gangs is over before a bar would be drawn.
+_PROGRESS_GANGS_MIN = 2_000
+
+
+def print_sheet(sheet: Sheet) -> None:
+    """One table."""
+    from phalanx.frontends.sim.printing import plain_lines
+
+    if not sys.stdout.isatty():
+        print_lines(plain_lines(sheet))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=sheet.title or None, title_justify="left", header_style="bold")
+    for column, header in enumerate(sheet.headers):
+        table.add_column(header, justify="right" if column >= sheet.right_from else "left", overflow="fold")
+    for row in sheet.rows:
+        # As texts: a gang called [red] is a name and not a colour.
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Plain lines; what the terminal's encoding lacks is replaced and never an error."""
+    encoding = sys.stdout.encoding or "ascii"
+    for line in lines:
+        click.echo(line.encode(encoding, errors="replace").decode(encoding))
+
+
+def choose_glyphs() -> Glyphs:
+    """Blocks where the output can show them, else ASCII."""
+    from phalanx.frontends.sim.gantt import ASCII, BLOCKS
+
+    try:
+        (BLOCKS.levels + BLOCKS.waiting + BLOCKS.holding + BLOCKS.rule).encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return ASCII
+    return BLOCKS
+
+
+@contextmanager
+def progress_bar(title: str, gangs: int) -> Iterator[Callable[[int, int], None] | None]:
+    """A callback (done, total) that moves a bar on standard error, or None where nobody would see one."""
+    if gangs <= _PROGRESS_GANGS_MIN or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=gangs)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
