@@ -31,6 +31,7 @@ class Tenants:
             limit=np.array([_vector(fleet, queue.limit, -1) for queue in ordered]).reshape(-1, width),
             usage=np.zeros((len(ordered), width), dtype=np.int64),
         )
+        self._chains = [_way_up(parent, queue) for queue in range(len(parent))]
         self._user_index: dict[str, int] = {}
         self._limit_by_user = {user.name: _vector(fleet, user.limit, -1) for user in users}
         self.user_columns = UserColumns([], np.zeros((0, width), dtype=np.int64), np.zeros((0, width), dtype=np.int64))
@@ -46,10 +47,7 @@ class Tenants:
     def charge(self, queue: int, user: int, units: IntArray) -> None:
         """Add what somebody took (or, negative, gave back) to them and to every queue above."""
         self.user_columns.usage[user] += units
-        columns = self.queue_columns
-        while queue >= 0:
-            columns.usage[queue] += units
-            queue = int(columns.parent[queue])
+        self.queue_columns.usage[self._chains[queue]] += units
 
     def copy(self) -> None:
         """Let go of the arrays that change."""
@@ -74,6 +72,15 @@ class Tenants:
             [*columns.names, name], np.concatenate((columns.limit, limit[None])), np.concatenate((columns.usage, usage))
         )
         return index
+
+
+def _way_up(parent: Sequence[int], queue: int) -> IntArray:
+    """A queue and everything above it."""
+    chain = []
+    while queue >= 0:
+        chain.append(queue)
+        queue = parent[queue]
+    return np.array(chain, dtype=np.int64)
 
 
 def _vector(fleet: Fleet, amounts: Mapping[str, int], absent: int) -> IntArray:

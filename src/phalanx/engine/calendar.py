@@ -65,12 +65,11 @@ def collect_ends(session: Session) -> Ends:
 def view_at(session: Session, ends: Ends, at_us: int) -> View:
     """What is free once everything that ends by an instant has ended."""
     gone = ends.end_us <= at_us
-    free, device_free = session.view.free.copy(), session.view.device_free.copy()
+    free, device_free = session.view.free.copy(), session.fleet.device_capacity
     np.add.at(free, ends.node[gone], ends.taken[gone])
     if session.view.shared:
+        device_free = session.view.device_free.copy()
         np.add.at(device_free, ends.node[gone], ends.devices[gone])
-    else:
-        device_free = session.fleet.device_capacity.copy()
     view = View(session.fleet, free, device_free, shared=session.view.shared, usable=session.in_service)
     view.usable_by_exempt = session.view.usable_by_exempt
     return view
@@ -97,6 +96,17 @@ def find_start(session: Session, question: Question, size: int) -> Start | None:
     return None if isinstance(places, NoPlace) else Start(at_us, places, view)
 
 
+def find_shadow(session: Session, question: Question, size: int) -> tuple[int, int]:
+    """When the head could start by sums alone, and how many slots are left beside it; (`NEVER`, 0) if unknown."""
+    role = question.form.roles[0]
+    if not question.form.open_size or role.segment_size > 1 or session.view.shared or role.require != ANYWHERE:
+        return NEVER, 0
+    ends = collect_ends(session)
+    row = session.view.slots(role.shape, question.exempt)
+    rows = (ends.node, ends.end_us, ends.taken)
+    return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)
+
+
 def _busy_now(session: Session, view: View, question: Question) -> First:
     def first(role: RoleForm) -> IntArray:
         then = view.slots(role.shape, question.exempt).slots
@@ -114,7 +124,7 @@ def _find_instant(session: Session, ends: Ends, question: Question, size: int) -
         row = session.view.slots(role.shape, question.exempt)
         rows = (ends.node, ends.end_us, ends.taken)
         if role.require == ANYWHERE:
-            return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)
+            return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)[0]
         domains = session.fleet.domains[role.require]
         return find_release_by_domain(row.need, row.slots, row.mask, session.view.free, rows, size, domains)
     return _bisect_instant(session, ends, question, size)

@@ -15,6 +15,7 @@ from phalanx.engine.reasons import judge_pending
 from phalanx.engine.screen import nobody_fits
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.turns import Turns, order_turns
+from phalanx.engine.view import View
 from phalanx.model.fleet import BoolArray
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
@@ -23,10 +24,12 @@ from phalanx.model.snapshot import Snapshot
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Plan:
     """Decide what starts now; with `explain`, also why everything else does not."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
-    if not explain and not policy.keep and nobody_fits(snapshot):
+    nodes = snapshot.nodes
+    view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.up & nodes.open)
+    if not explain and not policy.keep and nobody_fits(snapshot, view):
         return Plan(settled=True, wake_at_us=_next_boundary(snapshot))
     # 1. A working copy, and whose turn it is.
-    session = Session(snapshot, policy)
+    session = Session(snapshot, policy, view)
     turns = order_turns(session)
     # 2. What can never run here is told so once and has no turn: it may not hold up anybody.
     impossible = _find_impossible(session, turns)

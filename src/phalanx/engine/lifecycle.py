@@ -18,6 +18,8 @@ class Phase(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    __hash__ = object.__hash__  # members are singletons; the inherited one hashes the name each time
+
     @property
     def ended(self) -> bool:
         """Whether nothing more can happen to it."""
@@ -35,6 +37,8 @@ class Happening(Enum):
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"
+
+    __hash__ = object.__hash__  # as above
 
 
 NEXT: Final = {

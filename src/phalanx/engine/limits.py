@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,20 @@ class Limits:
             return None
         return self._check(queue, user, asked, self._queue_usage, self._user_usage)
 
+    def check_unit(self, queue: int, shares: Sequence[tuple[int, IntArray]]) -> OverLimit | None:
+        """The same for gangs of one queue that start together, given as (user, asked) of each."""
+        if not self.any:
+            return None
+        by_user: dict[int, IntArray] = {}
+        for user, asked in shares:
+            by_user[user] = by_user.get(user, 0) + asked
+        total = sum(by_user.values())
+        for user, asked in by_user.items():
+            over = self.check(queue, user, asked)
+            if over is not None:
+                return over
+        return None if len(by_user) == 1 else self._check_queues(queue, np.asarray(total), self._queue_usage)
+
     def check_empty(self, queue: int, user: int, asked: IntArray) -> OverLimit | None:
         """The same with nothing in use: a gang over such a ceiling can never run."""
         if not self.any:
@@ -66,17 +81,23 @@ class Limits:
     def _check(
         self, queue: int, user: int, asked: IntArray, queue_usage: IntArray, user_usage: IntArray
     ) -> OverLimit | None:
+        over = self._check_queues(queue, asked, queue_usage)
+        if over is not None:
+            return over
+        kind = _first_over(self._users.limit[user], user_usage[user], asked)
+        if kind < 0:
+            return None
+        room = int(self._users.limit[user, kind] - user_usage[user, kind])
+        return OverLimit(Code.USER_LIMIT, self._users.names[user], kind, int(asked[kind]), max(room, 0))
+
+    def _check_queues(self, queue: int, asked: IntArray, queue_usage: IntArray) -> OverLimit | None:
         while queue >= 0:
             kind = _first_over(self._queues.limit[queue], queue_usage[queue], asked)
             if kind >= 0:
                 room = int(self._queues.limit[queue, kind] - queue_usage[queue, kind])
                 return OverLimit(Code.QUEUE_LIMIT, self._queues.names[queue], kind, int(asked[kind]), max(room, 0))
             queue = int(self._queues.parent[queue])
-        kind = _first_over(self._users.limit[user], user_usage[user], asked)
-        if kind < 0:
-            return None
-        room = int(self._users.limit[user, kind] - user_usage[user, kind])
-        return OverLimit(Code.USER_LIMIT, self._users.names[user], kind, int(asked[kind]), max(room, 0))
+        return None
 
 
 def _first_over(limit: IntArray, usage: IntArray, asked: IntArray) -> int:

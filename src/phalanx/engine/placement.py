@@ -111,10 +111,10 @@ def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArra
 
 
 def _company_of(view: View, need: Need) -> Company | None:
+    if len(need.columns) < 2 or not (need.whole or need.share):
+        return None
     column = view.fleet.device_column
     beside = tuple((at, units) for at, units in zip(need.columns, need.amounts, strict=True) if at != column)
-    if column < 0 or not need.vector[column] or not beside:
-        return None
     return Company(int(need.vector[column]), column, beside, view.free)
 
 

@@ -18,8 +18,8 @@ from phalanx.model.snapshot import Snapshot
 FORMS_MOST = 16
 
 
-def nobody_fits(snapshot: Snapshot) -> bool:
-    """True if certainly no pending gang has room now, and none is waiting to be told that it never will."""
+def nobody_fits(snapshot: Snapshot, view: View) -> bool:
+    """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
     pending = snapshot.pending
     if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms:
         return False
@@ -28,8 +28,6 @@ def nobody_fits(snapshot: Snapshot) -> bool:
         rows = rows[pending.gang[rows] >= snapshot.settled_upto]
     if not len(rows):
         return True
-    nodes = snapshot.nodes
-    view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.up & nodes.open)
     forms = pending.form[rows]
     if len(snapshot.forms) == 1:
         return _none_fit(snapshot, view, 0, pending.size[rows])

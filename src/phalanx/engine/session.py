@@ -33,17 +33,17 @@ class Question:
 class Session:
     """One cycle's view of the world."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        """Copy what will be written; everything else is read where it is."""
+    def __init__(self, snapshot: Snapshot, policy: Policy, view: View | None = None) -> None:
+        """Everything is read where it is; the view copies before it is written. `view`: one that was only asked."""
         self.snapshot = snapshot
         self.policy = policy
         self.fleet: Fleet = snapshot.fleet
         nodes = snapshot.nodes
         self.in_service: BoolArray = nodes.up & nodes.open
         self.window_masks = [_window_mask(self.fleet, window.nodes) for window in snapshot.windows]
-        self.view = View(
-            self.fleet, nodes.free.copy(), nodes.device_free.copy(), shared=nodes.shared, usable=self.usable(NOBODY)
-        )
+        if view is None or snapshot.windows:
+            view = View(self.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=self.usable(NOBODY))
+        self.view = view
         self.binds: list[Bind] = []
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
         self.reservations: list[Reservation] = []
@@ -93,7 +93,7 @@ def empty_ceiling(fleet: Fleet, form: Form, service: BoolArray | None) -> int:
     found = fleet.verdicts.get(key)
     if found is None:
         usable = np.ones(len(fleet), dtype=np.bool_) if service is None else service
-        view = View(fleet, fleet.capacity.copy(), fleet.device_capacity.copy(), shared=True, usable=usable)
+        view = View(fleet, fleet.capacity, fleet.device_capacity, shared=True, usable=usable)
         found = find_ceiling(view, form)
         if found and not form.open_size:
             placed = place(view, Wish(form, 1))

@@ -273,7 +273,7 @@ class Timeline:
         if self._with_devices:
             devices = np.array([devices for _, devices in least], dtype=np.int16).reshape(len(self.lines), -1)
         else:
-            devices = self.fleet.device_capacity.copy()
+            devices = self.fleet.device_capacity
         usable = self.session.in_service
         for index, window in enumerate(self.session.snapshot.windows):
             if index not in exempt and window.start_us < end_us and window.end_us > start_us:

@@ -12,11 +12,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from phalanx.engine.limits import OverLimit
+from phalanx.engine.placement import Places
 from phalanx.engine.session import Question, Session
 from phalanx.engine.view import find_need
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form, form_at_sizes
 from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind
 from phalanx.model.snapshot import PendingColumns
 from phalanx.perfmodel.speedup import Table, scaled_us
 
@@ -158,6 +161,31 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
         form = question.form if question.form.open_size else form_at_sizes(session.fleet, ((gang, sizes),))
         offers.append(Offer(form, sizes[0] if question.form.open_size else 1, span))
     return offers
+
+
+def find_over_limit(session: Session, turns: Turns, turn: int, offer: Offer) -> OverLimit | None:
+    """The ceiling that starting a turn at an offer would pass, if any."""
+    if not session.limits.any:
+        return None
+    return session.limits.check_unit(int(turns.queue[turn]), list_shares(session, turns, turn, offer))
+
+
+def list_shares(session: Session, turns: Turns, turn: int, offer: Offer) -> list[tuple[int, IntArray]]:
+    """(user, what is asked of every kind) of each gang of a turn."""
+    rows = turns.rows_of(turn)
+    forms = [offer.form] if len(rows) == 1 else [Form((gang,)) for gang in offer.form.gangs]
+    users = session.snapshot.pending.user
+    return [(int(users[row]), asked_units(session, form, offer.size)) for row, form in zip(rows, forms, strict=True)]
+
+
+def start_turn(session: Session, turns: Turns, turn: int, offer: Offer, places: Places) -> None:
+    """Write a start down: the binds, the end for the calendar, the charge to queue and users. Room is the walk's."""
+    now = session.snapshot.now_us
+    for row, seats in zip(turns.rows_of(turn), places, strict=True):
+        session.binds.append(Bind(int(session.snapshot.pending.gang[row]), seats, offer.length_us))
+    session.bound.append((offer.form, places, now + offer.length_us))
+    for user, asked in list_shares(session, turns, turn, offer) if session.limits.any else ():
+        session.limits.charge(int(turns.queue[turn]), user, asked)
 
 
 def list_sizes(gang: Gang) -> list[tuple[int, ...]]:

@@ -39,7 +39,7 @@ class View:
     def __init__(
         self, fleet: Fleet, free: IntArray, device_free: MilliArray, *, shared: bool, usable: BoolArray
     ) -> None:
-        """Take over `free` and `device_free` (the caller gives copies); `usable` is shared and never written."""
+        """Read `free` and `device_free`, and copy them before the first change."""
         self.fleet = fleet
         self.free = free
         self.device_free = device_free
@@ -47,6 +47,7 @@ class View:
         self.usable_by_exempt: dict[Exempt, BoolArray] = {NOBODY: usable}
         self._rows: dict[tuple[Shape, Exempt], SlotRow] = {}
         self._log: list[IntArray] = []
+        self._owned = False
 
     def slots(self, shape: Shape, exempt: Exempt = NOBODY) -> SlotRow:
         """The row of a shape, up to date."""
@@ -89,6 +90,8 @@ class View:
 
     def take(self, need: Need, nodes: IntArray, counts: IntArray) -> MilliArray:
         """Seat members on nodes; the answer is which devices they got."""
+        if not self._owned:
+            self._own()
         if need.share or need.whole:
             devices = choose_devices(self.fleet, need, nodes, counts, self.device_free[nodes])
             self.device_free[nodes] -= devices
@@ -100,6 +103,8 @@ class View:
 
     def take_seats(self, need: Need, seats: Seats, sign: int = 1) -> None:
         """Take seats whose devices are chosen already, or with sign -1 give them back."""
+        if not self._owned:
+            self._own()
         if need.share or need.whole:
             self.device_free[seats.nodes] -= seats.devices * np.int16(sign)
         self.free[seats.nodes] -= sign * seats.counts[:, None] * need.vector
@@ -107,18 +112,15 @@ class View:
 
     def overwrite(self, nodes: IntArray, free: IntArray, device_free: MilliArray) -> None:
         """Set the room of some nodes."""
+        if not self._owned:
+            self._own()
         self.free[nodes] = free
         self.device_free[nodes] = device_free
         self._log.append(nodes)
 
-    def copy(self) -> View:
-        """A view that may be spoilt; caches start empty."""
-        clone = View(self.fleet, self.free.copy(), self.device_free.copy(), shared=self.shared, usable=_NO_MASK)
-        clone.usable_by_exempt = self.usable_by_exempt
-        return clone
-
-
-_NO_MASK = np.zeros(0, dtype=np.bool_)
+    def _own(self) -> None:
+        self.free, self.device_free = self.free.copy(), self.device_free.copy()
+        self._owned = True
 
 
 def find_need(fleet: Fleet, shape: Shape) -> Need:

@@ -15,15 +15,15 @@ from functools import cached_property
 
 import numpy as np
 
-from phalanx.engine.calendar import Start, find_start
+from phalanx.engine.calendar import Start, find_shadow, find_start
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
 from phalanx.engine.session import Question, Session, empty_ceiling
-from phalanx.engine.turns import Offer, Turns, asked_units, list_offers
+from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
 from phalanx.engine.view import View
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form, RoleForm
-from phalanx.model.plan import Bind, Reservation
+from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
 
 VISIT, FILL, STOPPED = 0, 1, 2  # how the turns of a question are looked at
@@ -60,6 +60,7 @@ class Walk:
 
         self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
         self._undecided_now = False
+        self._sums: tuple[int, int] | None = None  # start of the one head, and slots it leaves then
 
     @cached_property
     def gone(self) -> IntArray:
@@ -113,6 +114,8 @@ class Walk:
             return
         filling = self.mode[index] == FILL
         if filling:
+            if self._refuse_by_sums(turn, index, size):
+                return
             self._compute_reservations()
         outcome = self._try_offers(turn, index, question)
         if outcome is not None:
@@ -128,25 +131,12 @@ class Walk:
         return found
 
     def _over_limit(self, turn: int, index: int, form: Form, size: int) -> bool:
-        limits = self.session.limits
-        if not limits.any:
-            return False
-        queue = int(self.turns.queue[turn])
-        for row in self.turns.rows_of(turn):
-            asked = self._asked(turn, row, form, size)
-            over = limits.check(queue, int(self.session.snapshot.pending.user[row]), asked)
-            if over is None:
-                continue
-            if over.code is Code.QUEUE_LIMIT and self.limit_caps is not None:
-                self.limit_caps[queue, index] = min(self.limit_caps[queue, index], size - 1)
-            return True
-        return False
-
-    def _asked(self, turn: int, row: int, form: Form, size: int) -> IntArray:
-        rows = self.turns.rows_of(turn)
-        if len(rows) == 1:
-            return asked_units(self.session, form, size)
-        return asked_units(self.session, Form((form.gangs[rows.index(row)],)), size)
+        """Whether a ceiling forbids the start; its size is then remembered, since usage only grows in a walk."""
+        over = find_over_limit(self.session, self.turns, turn, Offer(form, size, 0))
+        if over is not None and over.code is Code.QUEUE_LIMIT and self.limit_caps is not None:
+            queue = int(self.turns.queue[turn])
+            self.limit_caps[queue, index] = min(int(self.limit_caps[queue, index]), size - 1)
+        return over is not None
 
     # -------------------------------------------------------------- starting
 
@@ -162,11 +152,8 @@ class Walk:
                 if ceiling < offer.size:
                     self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
                     continue
-            if offer.size > self.turns.size[turn] or offer.form != question.form:
-                asked = asked_units(self.session, offer.form, offer.size)
-                user = int(self.turns.user[turn])
-                if self.session.limits.check(int(self.turns.queue[turn]), user, asked) is not None:
-                    continue
+            if self.session.limits.any and find_over_limit(self.session, self.turns, turn, offer) is not None:
+                continue
             places = self._place_in(level, Wish(offer.form, offer.size, question.exempt), index)
             if places is not None:
                 return offer, places, level
@@ -196,20 +183,15 @@ class Walk:
         return first
 
     def _start(self, turn: int, offer: Offer, places: Places, level: int) -> None:
-        session, rows = self.session, self.turns.rows_of(turn)
-        end_us = self.now + offer.length_us
-        for row, seats in zip(rows, places, strict=True):
-            session.binds.append(Bind(int(session.snapshot.pending.gang[row]), seats, offer.length_us))
-        session.bound.append((offer.form, places, end_us))
+        session = self.session
+        start_turn(session, self.turns, turn, offer, places)
         self.started[turn] = True
-        for row in rows if session.limits.any else ():
-            user = int(session.snapshot.pending.user[row])
-            session.limits.charge(int(self.turns.queue[turn]), user, self._asked(turn, row, offer.form, offer.size))
         if level:
             undo(self.views[level], offer.form, places)
             retake(session.view, offer.form, places)
         if self.shadows:
-            self._settle(offer.form, places, end_us if self.turns.proven[turn] else NEVER)
+            gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
+            self._settle(offer.form, places, gone_us)
 
     def _settle(self, form: Form, places: Places, gone_us: int) -> None:
         """Take the seats out of every later instant at which they are still taken."""
@@ -254,6 +236,21 @@ class Walk:
             if meets:
                 self.mode[index] = mode
 
+    def _refuse_by_sums(self, turn: int, index: int, size: int) -> bool:
+        """Whether sums alone show that a filler would delay the one reservation there is.
+
+        Where head and filler ask the same question about the whole cluster, places do not matter: it may
+        start if it is gone by the head's start, or if it fits beside the head then. Most fillers fail
+        this, and failing it costs no view of the future.
+        """
+        if len(self.heads) != 1 or self.shadows or int(self.turns.question[self.heads[0].turn]) != index:
+            return False
+        if self._sums is None:
+            question = self.turns.questions[index]
+            self._sums = find_shadow(self.session, question, int(self.turns.size[self.heads[0].turn]))
+        shadow_us, extra = self._sums
+        return shadow_us != NEVER and int(self.gone[turn]) > shadow_us and size > extra
+
     def _compute_reservations(self) -> None:
         """Find starts that somebody now wants to fill around. Most passes end without needing them."""
         missing = [head for head in self.heads if head.start is None]
@@ -262,11 +259,14 @@ class Walk:
         for head in missing:
             question, size = self.turns.questions[self.turns.question[head.turn]], int(self.turns.size[head.turn])
             head.start = find_start(self.session, question, size)
-        self.shadows = sorted(
-            (head for head in self.heads if head.start is not None),
-            key=lambda head: head.start.at_us if head.start else 0,
-        )
-        self.instants = np.array([head.start.at_us for head in self.shadows if head.start is not None])
+        known = [(head.start.at_us, head) for head in self.heads if head.start is not None]
+        known.sort(key=lambda each: each[0])
+        self.shadows = [head for _, head in known]
+        self.instants = np.array([at_us for at_us, _ in known], dtype=np.int64)
+        self._make_views()
+
+    def _make_views(self) -> None:
+        """What is free now, and what is free now and at the first start, and at the first two, and so on."""
         base = self.session.view
         self.views = [base]
         free, device_free = base.free, base.device_free
@@ -275,14 +275,11 @@ class Walk:
             free = np.minimum(free, head.start.view.free)
             if base.shared:
                 device_free = np.minimum(device_free, head.start.view.device_free)
-            view = View(
-                self.session.fleet, free.copy(), device_free.copy(), shared=base.shared, usable=self.session.in_service
-            )
+            view = View(self.session.fleet, free, device_free, shared=base.shared, usable=self.session.in_service)
             view.usable_by_exempt = base.usable_by_exempt
             self.views.append(view)
-        known = self.ceilings[0]
-        self.ceilings = np.full((len(self.views), len(self.turns.questions)), BIG, dtype=np.int64)
-        self.ceilings[:] = known  # less room later: what did not fit now does not fit then
+        # Less room later: what did not fit now does not fit then.
+        self.ceilings = np.repeat(self.ceilings[:1], len(self.views), axis=0)
 
     def why_not(self, turn: int) -> Code:
         """Of a gang that has room now: whether the order or a reservation keeps it waiting."""

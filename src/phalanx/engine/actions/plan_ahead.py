@@ -14,10 +14,10 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.placement import Places, find_ceiling, retake
 from phalanx.engine.session import Question, Session, empty_ceiling
 from phalanx.engine.timeline import Timeline
-from phalanx.engine.turns import Offer, Turns, asked_units, list_offers
+from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
 from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
-from phalanx.model.plan import Bind, Reservation, Seats
+from phalanx.model.plan import Reservation, Seats
 from phalanx.model.reason import Code
 
 
@@ -101,11 +101,14 @@ class PlanAhead:
             self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
         if size > empty_ceiling(self.session.fleet, question.form, self.session.in_service):
             return
-        if self._over_limit(turn, question.form, size):
+        if find_over_limit(self.session, self.turns, turn, Offer(question.form, size, 0)) is not None:
             return
         if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
             return
         outcome = self._start_now(turn, question)
+        if outcome is None and promised is not None and promised[1].start_us == self.now:
+            # Its own time has come, at the places named for it: whatever was planned since kept clear of them.
+            outcome = (list_offers(self.session, self.turns, turn)[-1], self._with_devices(*promised_places(promised)))
         if outcome is not None:
             self._start(turn, *outcome)
         elif self.session.policy.stops:
@@ -129,16 +132,6 @@ class PlanAhead:
         pool = self._pool(self._question(turn))
         return sum(bool((other & pool).any()) for other in self.reserved_pools) < allowed
 
-    def _over_limit(self, turn: int, form: Form, size: int) -> bool:
-        limits, rows = self.session.limits, self.turns.rows_of(turn)
-        if not limits.any:
-            return False
-        queue = int(self.turns.queue[turn])
-        users = [int(self.session.snapshot.pending.user[row]) for row in rows]
-        forms = [form] if len(rows) == 1 else [Form((gang,)) for gang in form.gangs]
-        asked = [asked_units(self.session, each, size) for each in forms]
-        return any(limits.check(queue, user, units) is not None for user, units in zip(users, asked, strict=True))
-
     # ------------------------------------------------------------------ starting
 
     def _start_now(self, turn: int, question: Question) -> tuple[Offer, Places] | None:
@@ -146,24 +139,26 @@ class PlanAhead:
         for offer in list_offers(self.session, self.turns, turn):
             if find_ceiling(self.session.view, offer.form, question.exempt) < offer.size:
                 continue
-            if offer.size > self.turns.size[turn] or offer.form != question.form:
-                asked = asked_units(self.session, offer.form, offer.size)
-                user = int(self.turns.user[turn])
-                if self.session.limits.check(int(self.turns.queue[turn]), user, asked) is not None:
-                    continue
+            if self.session.limits.any and find_over_limit(self.session, self.turns, turn, offer) is not None:
+                continue
             places = self._places_now(turn, question, offer)
             if places is not None:
                 return offer, places
         return None
 
     def _places_now(self, turn: int, question: Question, offer: Offer) -> Places | None:
-        length = offer.length_us
-        if not self.turns.proven[turn]:
-            # Nobody knows when it ends, so it may not stand where a reservation will be needed; against
-            # windows the default length counts. Reservations end the question at the last one's start.
-            length = max(length, self.timeline.last_claim_us + 1 - self.now)
-        places = self.timeline.place_over(question, offer.form, offer.size, self.now, length)
+        places = self.timeline.place_over(question, offer.form, offer.size, self.now, self._span(turn, offer))
         return None if places is None else self._with_devices(offer.form, places)
+
+    def _span(self, turn: int, offer: Offer) -> int:
+        """How long a gang must be able to stay.
+
+        Without a stated walltime nobody knows when it ends, so it may not stand where a reservation will
+        be needed, however late that is; against windows the default length counts.
+        """
+        if self.turns.proven[turn]:
+            return offer.length_us
+        return max(offer.length_us, self.timeline.last_claim_us + 1 - self.now)
 
     def _with_devices(self, form: Form, places: Places) -> Places:
         """Choose devices for places that the lanes found without looking at devices."""
@@ -181,18 +176,10 @@ class PlanAhead:
         return ((chosen,),)
 
     def _start(self, turn: int, offer: Offer, places: Places) -> None:
-        session, rows = self.session, self.turns.rows_of(turn)
-        end_us = self.now + offer.length_us
-        for row, seats in zip(rows, places, strict=True):
-            session.binds.append(Bind(int(session.snapshot.pending.gang[row]), seats, offer.length_us))
-        session.bound.append((offer.form, places, end_us))
+        start_turn(self.session, self.turns, turn, offer, places)
         self.started[turn] = True
-        retake(session.view, offer.form, places)
-        self.timeline.claim(offer.form, places, self.now, end_us)
-        forms = [offer.form] if len(rows) == 1 else [Form((gang,)) for gang in offer.form.gangs]
-        for row, form in zip(rows, forms, strict=True):
-            user = int(session.snapshot.pending.user[row])
-            session.limits.charge(int(self.turns.queue[turn]), user, asked_units(session, form, offer.size))
+        retake(self.session.view, offer.form, places)
+        self.timeline.claim(offer.form, places, self.now, self.now + offer.length_us)
 
     # ------------------------------------------------------------------ reserving
 
@@ -200,7 +187,7 @@ class PlanAhead:
         """The earliest start there is, never later than what was promised."""
         offer = list_offers(self.session, self.turns, turn)[-1]
         latest = NEVER if promise is None else promise.start_us - 1
-        found = self.timeline.find_start(question, int(self.turns.size[turn]), offer.length_us, latest)
+        found = self.timeline.find_start(question, int(self.turns.size[turn]), self._span(turn, offer), latest)
         if found is None and promise is not None:
             found = (promise.start_us, promise.seats)  # nothing gained: the places that were named stay
         if found is None:
@@ -233,3 +220,8 @@ class PlanAhead:
             if without >= size > within:
                 return Code.MAINTENANCE
         return Code.RESERVED
+
+
+def promised_places(promised: tuple[Form, Reservation]) -> tuple[Form, Places]:
+    """The form and the places of a promise."""
+    return promised[0], promised[1].seats

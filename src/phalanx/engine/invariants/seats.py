@@ -36,7 +36,7 @@ def check_claim(snapshot: Snapshot, claim: Claim) -> Iterator[Violation]:
 def _well_formed(seats: Seats) -> bool:
     nodes, counts = seats.nodes.tolist(), seats.counts.tolist()
     even = len(nodes) == len(counts) == len(seats.devices)
-    return even and bool(nodes) and len(set(nodes)) == len(nodes) and min(counts) > 0
+    return even and bool(nodes) and len(set(nodes)) == len(nodes) and min(counts) > 0 and seats.members == sum(counts)
 
 
 def _check_role(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> Iterator[Violation]:

@@ -18,18 +18,22 @@ NEVER = 1 << 62
 
 def find_release(
     need: Need, slots: IntArray, mask: BoolArray, free: IntArray, ends: tuple[IntArray, IntArray, IntArray], size: int
-) -> int:
-    """First instant at which `size` slots are free over all nodes of `mask`, or `NEVER`.
+) -> tuple[int, int]:
+    """First instant at which `size` slots are free over all nodes of `mask`, and how many more are; or `NEVER`.
 
     `ends` is (node, end, taken) of everything that runs; `slots` is what is free now.
     """
     gained = _gains(need, slots, mask, free, ends)
     if gained is None:
-        return NEVER
+        return NEVER, 0
     _, end, gain = gained
     order = end.argsort(kind="stable")
-    at = int(gain[order].cumsum().searchsorted(size - int(slots.sum())))
-    return int(end[order[at]]) if at < len(order) else NEVER
+    end, missing, total = end[order], size - int(slots.sum()), gain[order].cumsum()
+    at = int(total.searchsorted(missing))
+    if at == len(end):
+        return NEVER, 0
+    at_us = int(end[at])
+    return at_us, int(total[int(end.searchsorted(at_us, side="right")) - 1]) - missing
 
 
 def find_release_by_domain(

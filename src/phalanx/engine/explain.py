@@ -1,0 +1,77 @@
+"""Everything that keeps one gang from starting, on demand.
+
+A plan carries the dominant reason of everybody as a column. Here one gang is looked at from all
+sides, and the calendar is asked when it would start if everybody ahead of it had a reservation too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from phalanx.engine.cycle import schedule
+from phalanx.engine.policy import EVERYONE, Policy
+from phalanx.engine.reasons import find_row, measure_room
+from phalanx.engine.session import Session, empty_ceiling
+from phalanx.engine.turns import Offer, Turns, find_over_limit, order_turns
+from phalanx.model.plan import Plan
+from phalanx.model.reason import Code, Reason
+from phalanx.model.snapshot import Snapshot
+
+
+def explain(snapshot: Snapshot, policy: Policy, gang: int) -> tuple[Reason, ...]:
+    """All blockers of a pending gang, the dominant one first; empty if it starts or is not pending."""
+    row = find_row(snapshot, gang)
+    if row < 0:
+        return ()
+    plan = schedule(snapshot, policy, explain=True)
+    assert plan.verdicts is not None
+    code = Code(int(plan.verdicts.codes[row]))
+    if code is Code.NONE:
+        return ()
+    first = Reason(code, int(plan.verdicts.needed[row]), int(plan.verdicts.available[row]))
+    if snapshot.pending.gate[row] or code is Code.INFEASIBLE:
+        return (first,)
+    others = [reason for reason in _look_around(snapshot, policy, row) if reason.code is not code]
+    eta = find_eta(snapshot, policy, gang, plan)
+    return tuple(replace(reason, eta_us=eta) for reason in (first, *sorted(others, key=lambda each: each.code)))
+
+
+def find_eta(snapshot: Snapshot, policy: Policy, gang: int, plan: Plan | None = None) -> int | None:
+    """The expected start: its reservation, or what it would get if every gang ahead had one. None if nobody knows."""
+    ahead = replace(policy, reservations=EVERYONE, keep=False, stops=False)
+    plans = [plan] if plan is not None else []
+    for reservation in (each for found in plans for each in found.reservations):
+        if gang in reservation.gangs:
+            return reservation.start_us
+    full = schedule(snapshot, ahead, explain=True)
+    return next((each.start_us for each in full.reservations if gang in each.gangs), None)
+
+
+def _look_around(snapshot: Snapshot, policy: Policy, row: int) -> list[Reason]:
+    """Blockers that stand by themselves, each with its numbers, before anybody is started."""
+    session = Session(snapshot, policy)
+    turns = order_turns(session)
+    turn = next(at for at in range(len(turns)) if row in turns.rows_of(at))
+    question, size = turns.questions[int(turns.question[turn])], int(turns.size[turn])
+    found = _limits(session, turns, turn)
+    room = measure_room(session, question)
+    needed = room.needed or size
+    # One wait seen closer and closer: in total, in pieces, in one place. The widest that fails says it.
+    for code, available in (
+        (Code.CAPACITY, room.in_total),
+        (Code.FRAGMENTATION, room.on_nodes),
+        (Code.TOPOLOGY, room.in_domain),
+    ):
+        if needed > available:
+            found.append(Reason(code, needed, available))
+            break
+    service = empty_ceiling(session.fleet, question.form, session.in_service)
+    if size > service:
+        found.append(Reason(Code.NODE_CONSTRAINT, size, service))
+    return found
+
+
+def _limits(session: Session, turns: Turns, turn: int) -> list[Reason]:
+    question = turns.questions[int(turns.question[turn])]
+    over = find_over_limit(session, turns, turn, Offer(question.form, int(turns.size[turn]), 0))
+    return [] if over is None else [Reason(over.code, over.needed, over.available, over.name)]
