@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 
@@ -46,17 +47,17 @@ class NodeLine:
         self.devices.insert(index, self.devices[index - 1])
         return index
 
-    def add(self, start_us: int, end_us: int, free: tuple[int, ...], devices: tuple[int, ...]) -> bool:
+    def change(self, start_us: int, end_us: int, free: tuple[int, ...], devices: tuple[int, ...]) -> bool:
         """Add to what is free over a stretch (negative: a claim). False if something falls below zero."""
         low = self.cut_at(max(start_us, self.times[0]))
         high = self.cut_at(end_us) if end_us < NEVER else len(self.times)
         sound = True
         for index in range(low, high):
-            level = tuple(map(sum, zip(self.free[index], free, strict=True)))
+            level = tuple(map(add, self.free[index], free))
             self.free[index] = level
-            sound = sound and min(level, default=0) >= 0
+            sound = sound and min(level) >= 0
             if devices:
-                shares = tuple(map(sum, zip(self.devices[index], devices, strict=True)))
+                shares = tuple(map(add, self.devices[index], devices))
                 self.devices[index] = shares
                 sound = sound and min(shares, default=0) >= 0
         return sound
@@ -91,7 +92,7 @@ class Timeline:
         devices = ends.devices.tolist() if self._with_devices else None
         for row in order:
             given = tuple(devices[row]) if devices is not None else nothing
-            self.lines[nodes[row]].add(ends_us[row], NEVER, tuple(taken[row]), given)
+            self.lines[nodes[row]].change(ends_us[row], NEVER, tuple(taken[row]), given)
         self._tables: dict[tuple[Shape, Exempt, bool], LaneTable] = {}
         self._dirty: dict[tuple[Shape, Exempt, bool], set[int]] = {}
         self.last_claim_us = self.now  # the latest start of any claim
@@ -115,7 +116,7 @@ class Timeline:
         for row, (node, count) in enumerate(zip(nodes, seats.counts.tolist(), strict=True)):
             free = tuple(sign * count * units for units in each)
             devices = tuple(sign * milli for milli in seats.devices[row].tolist()) if self._with_devices else ()
-            sound &= self.lines[node].add(start_us, end_us, free, devices)
+            sound &= self.lines[node].change(start_us, end_us, free, devices)
         for dirty in self._dirty.values():
             dirty.update(nodes)
         return sound
@@ -142,26 +143,26 @@ class Timeline:
 
     def _node_lanes(self, node: int, need: Need, exempt: Exempt, *, cut: bool) -> list[tuple[int, int, int]]:
         line = self.lines[node]
-        lanes = trace_lanes(line.times, [self._count(need, line, index) for index in range(len(line.times))])
+        lanes = trace_lanes(line.times, self._count(need, line))
         if cut:
             for index, window in enumerate(self.session.snapshot.windows):
                 if index not in exempt and self.session.window_masks[index][node]:
                     lanes = cut_lanes(lanes, window.start_us, window.end_us)
         return lanes
 
-    def _count(self, need: Need, line: NodeLine, index: int) -> int:
-        """Members that one node holds during one step."""
+    def _count(self, need: Need, line: NodeLine) -> list[int]:
+        """Members that one node holds during each of its steps."""
         if need.missing is not None:
-            return 0
-        free, room = line.free[index], 1 << 30
+            return [0] * len(line.times)
+        rooms = []
         for column, amount in zip(need.columns, need.amounts, strict=True):
             if column == self.fleet.device_column and need.share:
-                room = min(room, sum(milli // need.share for milli in line.devices[index]))
+                rooms.append([sum(milli // need.share for milli in devices) for devices in line.devices])
             elif column == self.fleet.device_column and self._with_devices:
-                room = min(room, sum(milli == MILLI for milli in line.devices[index]) // need.whole)
+                rooms.append([sum(milli == MILLI for milli in devices) // need.whole for devices in line.devices])
             else:
-                room = min(room, free[column] // amount)
-        return max(room, 0)
+                rooms.append([free[column] // amount for free in line.free])
+        return rooms[0] if len(rooms) == 1 else [min(each) for each in zip(*rooms, strict=True)]
 
     # ------------------------------------------------------------------ questions
 

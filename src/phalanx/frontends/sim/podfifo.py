@@ -50,7 +50,11 @@ class Squad:
                 places[node] = places.get(node, 0) + count
         if self.history and self.history[-1].at_us == at_us and self.history[-1].event == event:
             self.history.pop()
-        self.history.append(Entry(at_us, event, len(self.seated), places))
+        whole = len(self.seated) + len(self.done) >= len(self.names)
+        if whole or not places:
+            self.history.append(Entry(at_us, event, len(self.seated), places))
+        else:  # members that wait for the rest hold their places and do not run
+            self.history.append(Entry(at_us, event, 0, {}, held=places))
         if places:
             self.last = (len(self.seated), places)
 
