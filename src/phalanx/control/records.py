@@ -13,8 +13,8 @@ from phalanx.model.plan import Seats
 
 PENDING: Final[dict[str, tuple[Any, tuple[int, ...]]]] = {
     "gang": (np.int64, ()),
-    "form": (np.int32, ()),
-    "size": (np.int32, ()),
+    "form": (np.int64, ()),
+    "size": (np.int64, ()),
     "elastic": (np.bool_, ()),
     "queue": (np.int32, ()),
     "user": (np.int32, ()),

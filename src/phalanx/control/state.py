@@ -78,6 +78,7 @@ class State:
         self.promises: dict[int, Reservation] = {}
         self.judged: set[int] = set()
         self._settled_upto = 0
+        self._in_order, self._last_key = True, (0, -1, -1)
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()
 
@@ -110,6 +111,7 @@ class State:
             promises=self.promises,
             judged=self.judged,
             limited=self.tenants.limited,
+            in_order=self._in_order,
             settled_upto=self._settled_upto,
         )
 
@@ -203,6 +205,7 @@ class State:
         if self.pending.wants_compaction():
             self._compact_pending()
         gang, table = record.gang, self.pending
+        self._note_order(number, record)
         row = table.add().start
         form = self.forms[record.form]
         columns = table.columns
@@ -222,6 +225,15 @@ class State:
         record.row = row
         if record.held or record.waits_for or record.group >= 0:
             self._set_gates(record)
+
+    def _note_order(self, number: int, record: Record) -> None:
+        """Remember whether rows still stand in order of arrival, which most queues always do."""
+        last, key = self._last_key, (record.gang.priority, record.eligible_us, number)
+        if not len(self.pending):
+            self._in_order = True
+        elif last[0] != key[0] or last[1] > key[1] or last[2] > key[2]:
+            self._in_order = False
+        self._last_key = key
 
     def _compact_pending(self) -> None:
         kept = self.pending.compact()
@@ -324,7 +336,7 @@ class State:
             {
                 "running": (np.int32, ()),
                 "role": (np.int32, ()),
-                "node": (np.int32, ()),
+                "node": (np.int64, ()),
                 "count": (np.int32, ()),
                 "taken": (np.int64, (width,)),
                 "devices": (np.int16, (devices,)),
@@ -400,6 +412,7 @@ class State:
                 record.waits_for.discard(name)
                 record.eligible_us = max(record.eligible_us, self.now_us)
                 self.pending.columns["eligible_us"][record.row] = record.eligible_us
+                self._in_order = False
                 self._set_gates(record)
             else:
                 cancelled += [number, *self.cancel(number)]

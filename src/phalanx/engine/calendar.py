@@ -13,9 +13,9 @@ import numpy as np
 
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place
-from phalanx.engine.session import Question, Session
+from phalanx.engine.session import Ends, Question, Session
 from phalanx.engine.view import View, find_need
-from phalanx.model.fleet import IntArray, MilliArray
+from phalanx.model.fleet import IntArray
 from phalanx.model.form import RoleForm
 from phalanx.model.snapshot import RunningColumns
 from phalanx.model.topology import ANYWHERE
@@ -24,29 +24,29 @@ from phalanx.model.topology import ANYWHERE
 OVERRUN_LEAST_US = 60_000_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ends:
-    """Everything that runs, with the instant at which it is expected to give its room back."""
-
-    node: IntArray
-    end_us: IntArray
-    taken: IntArray
-    devices: MilliArray
-
-
 def expected_ends(running: RunningColumns, now_us: int) -> IntArray:
     """Expected end of every running row; rows that are not alive hold rubbish."""
-    end = running.start_us + running.length_us
+    end: IntArray = running.start_us + running.length_us
+    if not ((end <= now_us) & running.alive).any():
+        return end
     age = now_us - running.start_us
     return np.where(end > now_us, end, now_us + np.maximum(OVERRUN_LEAST_US, age // 10))
 
 
 def collect_ends(session: Session) -> Ends:
     """Ends of what ran before this cycle and of what it has bound so far."""
+    if session.ends is not None and session.ends[0] == len(session.bound):
+        return session.ends[1]
+    ends = _collect_ends(session)
+    session.ends = (len(session.bound), ends)
+    return ends
+
+
+def _collect_ends(session: Session) -> Ends:
     snapshot = session.snapshot
     rows = snapshot.allocations.alive.nonzero()[0]
     end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
-    node = snapshot.allocations.node[rows].astype(np.int64)
+    node = snapshot.allocations.node[rows]
     taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
     if not session.bound:
         return Ends(node, end, taken, devices)
@@ -84,10 +84,10 @@ class Start:
     view: View  # with the places taken
 
 
-def find_start(session: Session, question: Question, size: int) -> Start | None:
-    """The earliest whole placement once enough has ended; None if no end helps."""
+def find_start(session: Session, question: Question, size: int, known_us: int = NEVER) -> Start | None:
+    """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
     ends = collect_ends(session)
-    at_us = _find_instant(session, ends, question, size)
+    at_us = known_us if known_us != NEVER else _find_instant(session, ends, question, size)
     if at_us == NEVER:
         return None
     view = view_at(session, ends, at_us)

@@ -10,13 +10,7 @@ from phalanx.model.snapshot import Snapshot
 
 def order_by_arrival(snapshot: Snapshot, rows: IntArray) -> IntArray:
     """Priority down, then eligibility, then sequence number."""
-    if len(rows) < 2:
+    if snapshot.in_order:
         return rows
     pending = snapshot.pending
-    eligible, gang, priority = pending.eligible_us[rows], pending.gang[rows], pending.priority[rows]
-    # Rows are appended as gangs arrive, so they are in order already unless somebody came back or has
-    # another priority: a few comparisons instead of a sort, on every pass of a long simulation.
-    later = (eligible[1:] >= eligible[:-1]) & (gang[1:] > gang[:-1]) & (priority[1:] <= priority[:-1])
-    if later.all():
-        return rows
-    return rows[np.lexsort((gang, eligible, -priority))]
+    return rows[np.lexsort((pending.gang[rows], pending.eligible_us[rows], -pending.priority[rows]))]

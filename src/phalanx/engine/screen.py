@@ -24,13 +24,13 @@ def nobody_fits(snapshot: Snapshot, view: View) -> bool:
     if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms:
         return False
     rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
-    if snapshot.settled_upto and _refusals_stand(snapshot, rows):
+    if snapshot.settled_upto and _refusals_stand(snapshot):
         rows = rows[pending.gang[rows] >= snapshot.settled_upto]
     if not len(rows):
         return True
-    forms = pending.form[rows]
     if len(snapshot.forms) == 1:
         return _none_fit(snapshot, view, 0, pending.size[rows])
+    forms = pending.form[rows]
     return all(_none_fit(snapshot, view, form, pending.size[rows[forms == form]]) for form in set(forms.tolist()))
 
 
@@ -41,7 +41,7 @@ def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> b
     return int(sizes.max()) <= empty_ceiling(snapshot.fleet, form, None)
 
 
-def _refusals_stand(snapshot: Snapshot, rows: IntArray) -> bool:
+def _refusals_stand(snapshot: Snapshot) -> bool:
     """Whether those who were refused in the last cycle would be refused again.
 
     Time only tightens a refusal of the fast walk: a filler has less time before the reservation, and
@@ -49,7 +49,7 @@ def _refusals_stand(snapshot: Snapshot, rows: IntArray) -> bool:
     newcomer that goes before the others and so changes the reservation, and a gang that outlives its
     walltime, whose expected end moves.
     """
-    priority, running = snapshot.pending.priority[rows], snapshot.running
-    if len(rows) and bool((priority != priority[0]).any()):
+    running = snapshot.running
+    if not snapshot.in_order:
         return False
     return not bool(np.any((running.start_us + running.length_us <= snapshot.now_us) & running.alive))

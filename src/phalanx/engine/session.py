@@ -15,10 +15,10 @@ from phalanx.engine.limits import Limits
 from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.policy import Policy
 from phalanx.engine.view import NOBODY, Exempt, View, find_need
-from phalanx.model.fleet import BoolArray, Fleet
+from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Shape
-from phalanx.model.plan import Bind, Reservation
+from phalanx.model.plan import Bind
 from phalanx.model.snapshot import Snapshot
 
 
@@ -28,6 +28,16 @@ class Question:
 
     form: Form
     exempt: Exempt = NOBODY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ends:
+    """Everything that runs, with the instant at which it is expected to give its room back."""
+
+    node: IntArray
+    end_us: IntArray
+    taken: IntArray
+    devices: MilliArray
 
 
 class Session:
@@ -46,7 +56,7 @@ class Session:
         self.view = view
         self.binds: list[Bind] = []
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
-        self.reservations: list[Reservation] = []
+        self.ends: tuple[int, Ends] | None = None  # worked out after so many starts
         self.limits = Limits(snapshot)
 
     def usable(self, exempt: Exempt) -> BoolArray:
@@ -81,10 +91,11 @@ class Session:
 
     def pool_of(self, question: Question) -> BoolArray:
         """Candidate nodes: in service, admitted by labels and taints, able to hold one member when empty."""
-        pool = np.zeros(len(self.fleet), dtype=np.bool_)
-        for role in question.form.roles:
-            pool |= _could_hold_one(self.fleet, role.shape)
-        return pool & self.in_service
+        roles = question.form.roles
+        pool = _could_hold_one(self.fleet, roles[0].shape) & self.in_service
+        for role in roles[1:]:
+            pool |= _could_hold_one(self.fleet, role.shape) & self.in_service
+        return pool
 
 
 def empty_ceiling(fleet: Fleet, form: Form, service: BoolArray | None) -> int:

@@ -37,7 +37,7 @@ class Turns:
         self.question, self.questions = questions
         self.members = groups  # rows of a group, by the row of its last gang
         self._pending = pending
-        self.size = pending.size[rows].astype(np.int64)  # least members, or 1 if the form has its sizes inside
+        self.size = pending.size[rows]  # least members, or 1 if the form has its sizes inside
         if groups:
             self.size[[row in groups for row in rows.tolist()]] = 1
 
@@ -93,8 +93,10 @@ def order_turns(session: Session) -> Turns:
     pending = session.snapshot.pending
     rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
     rows = session.policy.order(session.snapshot, rows)
-    rows, members = _merge_groups(session, rows)
-    form = pending.form[rows].astype(np.int64)
+    members: Groups = {}
+    if session.snapshot.group_forms:
+        rows, members = _merge_groups(session, rows)
+    form = pending.form[rows]
     for turn, row in enumerate(rows.tolist()) if members else ():
         if row in members:
             form[turn] = session.snapshot.group_forms[int(pending.group[row])]
@@ -103,8 +105,6 @@ def order_turns(session: Session) -> Turns:
 
 def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int, list[int]]]:
     group = session.snapshot.pending.group[rows]
-    if not (group >= 0).any():
-        return rows, {}
     grouped = np.flatnonzero(group >= 0)
     gathered: dict[int, list[int]] = {}
     for at in grouped.tolist():

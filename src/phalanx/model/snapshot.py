@@ -43,8 +43,8 @@ class PendingColumns:
 
     alive: BoolArray
     gang: IntArray
-    form: Int32Array  # row of `Snapshot.forms`
-    size: Int32Array  # least members if the form's size is open, else 1
+    form: IntArray  # row of `Snapshot.forms`
+    size: IntArray  # least members if the form's size is open, else 1
     elastic: BoolArray  # whether any role has more than one size
     queue: Int32Array
     user: Int32Array
@@ -82,7 +82,7 @@ class AllocationColumns:
     alive: BoolArray
     running: Int32Array  # row of `RunningColumns`
     role: Int32Array
-    node: Int32Array
+    node: IntArray
     count: Int32Array
     taken: IntArray  # [row, kind], engine units in all
     devices: MilliArray  # [row, device]
@@ -129,4 +129,5 @@ class Snapshot:
     promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
     limited: bool  # whether any queue or person has a ceiling
+    in_order: bool  # whether pending rows stand in order of arrival, all of one priority
     settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown

@@ -73,10 +73,12 @@ class Chronicle:
         """Nothing seen yet."""
         self._phases: dict[int, Phase] = {}
         self._attempts: dict[int, int] = {}
+        self._judged: set[int] = set()  # being infeasible is an end for those who wait, even if nodes come later
 
     def look(self, state: State) -> None:
         """After every pass: nobody is lost, nobody rises from the dead, nobody starts before what it waits for."""
         demand(check_snapshot(state.borrow()))
+        self._judged |= state.judged
         if len(state.records) < len(self._phases):
             raise BrokenPromise("a submitted gang is gone")
         for number, record in enumerate(state.records):
@@ -95,7 +97,7 @@ class Chronicle:
         for name in gang.after.names:
             other = state.number_by_name.get(name)
             phase = None if other is None else state.records[other].phase
-            ended = phase is not None and (phase.ended or other in state.judged)
+            ended = phase is not None and (phase.ended or other in self._judged)
             if not (ended if gang.after.any_end else phase is Phase.COMPLETED):
                 raise BrokenPromise(f"{gang.name} runs, and {name}, which it comes after, is {phase}")
         if state.records[number].held:

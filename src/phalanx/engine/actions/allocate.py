@@ -26,6 +26,7 @@ from phalanx.model.form import Form, RoleForm
 from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
 
+_NO_INSTANTS = np.zeros(0, dtype=np.int64)
 VISIT, FILL, STOPPED = 0, 1, 2  # how the turns of a question are looked at
 BIG = 1 << 40
 BLOCK = 1024
@@ -40,6 +41,15 @@ class Head:
     start: Start | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What sums tell of the one head: when it starts, and how many slots of its question it leaves then."""
+
+    question: int
+    at_us: int  # NEVER: sums do not tell
+    extra: int
+
+
 class Walk:
     """One walk over the turns of a session."""
 
@@ -52,7 +62,7 @@ class Walk:
         self.views = [session.view]
         self.heads: list[Head] = []
         self.shadows: list[Head] = []  # heads whose start is known, by start
-        self.instants = np.zeros(0, dtype=np.int64)
+        self.instants = _NO_INSTANTS
         self.started = np.zeros(len(turns), dtype=np.bool_)
         self.undecided: set[int] = set()
         limits = session.limits.any
@@ -60,7 +70,7 @@ class Walk:
 
         self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
         self._undecided_now = False
-        self._sums: tuple[int, int] | None = None  # start of the one head, and slots it leaves then
+        self._sums: Sums | None = None
 
     @cached_property
     def gone(self) -> IntArray:
@@ -101,6 +111,9 @@ class Walk:
         if self.heads and fill:
             level = self.instants.searchsorted(self.gone[block]) if self.shadows else 0
             look |= (mode == FILL) & (size <= self.ceilings[level, question])
+            if self._sums is not None and not self.shadows:
+                sums = self._sums
+                look &= (self.gone[block] <= sums.at_us) | (size <= sums.extra) | (question != sums.question)
         if self.limit_caps is not None:
             look &= size <= self.limit_caps[self.turns.queue[block], question]
         return look
@@ -116,7 +129,8 @@ class Walk:
         if filling:
             if self._refuse_by_sums(turn, index, size):
                 return
-            self._compute_reservations()
+            if not self._sums_suffice(turn):
+                self._compute_reservations()
         outcome = self._try_offers(turn, index, question)
         if outcome is not None:
             self._start(turn, *outcome)
@@ -189,6 +203,9 @@ class Walk:
         if level:
             undo(self.views[level], offer.form, places)
             retake(session.view, offer.form, places)
+        sums = self._sums
+        if sums is not None and self.turns.question[turn] == sums.question and int(self.gone[turn]) > sums.at_us:
+            self._sums = Sums(sums.question, sums.at_us, sums.extra - offer.size)
         if self.shadows:
             gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
             self._settle(offer.form, places, gone_us)
@@ -243,13 +260,22 @@ class Walk:
         start if it is gone by the head's start, or if it fits beside the head then. Most fillers fail
         this, and failing it costs no view of the future.
         """
-        if len(self.heads) != 1 or self.shadows or int(self.turns.question[self.heads[0].turn]) != index:
+        if self.shadows or len(self.heads) != 1 or int(self.turns.question[self.heads[0].turn]) != index:
             return False
         if self._sums is None:
-            question = self.turns.questions[index]
-            self._sums = find_shadow(self.session, question, int(self.turns.size[self.heads[0].turn]))
-        shadow_us, extra = self._sums
-        return shadow_us != NEVER and int(self.gone[turn]) > shadow_us and size > extra
+            head = self.heads[0].turn
+            shadow_us, extra = find_shadow(self.session, self.turns.questions[index], int(self.turns.size[head]))
+            self._sums = Sums(index, shadow_us, extra)
+        return self._sums.at_us != NEVER and int(self.gone[turn]) > self._sums.at_us and size > self._sums.extra
+
+    def _sums_suffice(self, turn: int) -> bool:
+        """On a single node places cannot matter, so a rigid filler that the sums let pass needs no view either."""
+        sums = self._sums
+        if sums is None or sums.at_us == NEVER or self.shadows or len(self.session.fleet) > 1:
+            return False
+        if self.session.snapshot.pending.elastic[self.turns.rows[turn]]:
+            return False
+        return True
 
     def _compute_reservations(self) -> None:
         """Find starts that somebody now wants to fill around. Most passes end without needing them."""
@@ -258,7 +284,8 @@ class Walk:
             return
         for head in missing:
             question, size = self.turns.questions[self.turns.question[head.turn]], int(self.turns.size[head.turn])
-            head.start = find_start(self.session, question, size)
+            known_us = self._sums.at_us if self._sums is not None and len(self.heads) == 1 else NEVER
+            head.start = find_start(self.session, question, size, known_us)
         known = [(head.start.at_us, head) for head in self.heads if head.start is not None]
         known.sort(key=lambda each: each[0])
         self.shadows = [head for _, head in known]
