@@ -8,10 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from phalanx.engine.lifecycle import Phase
+from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Seats
+from phalanx.model.plan import Reservation, Seats
 
-PENDING: Final[dict[str, tuple[Any, tuple[int, ...]]]] = {
+Columns = dict[str, tuple[Any, tuple[int, ...]]]
+
+PENDING: Final[Columns] = {
     "gang": (np.int64, ()),
     "form": (np.int64, ()),
     "size": (np.int64, ()),
@@ -26,7 +29,7 @@ PENDING: Final[dict[str, tuple[Any, tuple[int, ...]]]] = {
     "gate": (np.int8, ()),
     "group": (np.int32, ()),
 }
-RUNNING: Final[dict[str, tuple[Any, tuple[int, ...]]]] = {
+RUNNING: Final[Columns] = {
     "gang": (np.int64, ()),
     "queue": (np.int32, ()),
     "user": (np.int32, ()),
@@ -67,3 +70,27 @@ class Record:
     group: int = -1
     seats: tuple[Seats, ...] = ()
     attempts: int = 0
+
+
+def allocation_columns(fleet: Fleet) -> Columns:
+    """Columns of who sits where, over the kinds and devices of a fleet."""
+    return {
+        "running": (np.int32, ()),
+        "role": (np.int32, ()),
+        "node": (np.int64, ()),
+        "count": (np.int32, ()),
+        "taken": (np.int64, (len(fleet.kinds),)),
+        "devices": (np.int16, (fleet.device_capacity.shape[1],)),
+    }
+
+
+def widen_seats(seats: Seats, devices: int) -> Seats:
+    """The same seats where nodes may have more devices than before."""
+    table = np.zeros((len(seats.nodes), devices), dtype=np.int16)
+    table[:, : seats.devices.shape[1]] = seats.devices[:, :devices]
+    return Seats(seats.role, seats.nodes, seats.counts, table, seats.members)
+
+
+def touches(promise: Reservation, nodes: BoolArray) -> bool:
+    """Whether a promise names any of these nodes."""
+    return any(bool(nodes[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.control.columns import Table
-from phalanx.control.records import PENDING, RUNNING, Group, Record
+from phalanx.control.records import PENDING, RUNNING, Group, Record, allocation_columns, touches, widen_seats
 from phalanx.control.tenants import Tenants
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
@@ -62,7 +62,7 @@ class State:
         self.tenants = Tenants(fleet, queues, users)
         self.pending = Table(PENDING)
         self.running = Table(RUNNING)
-        self.allocations = self._allocation_table()
+        self.allocations = Table(allocation_columns(self.fleet))
         self.gangs: list[Gang] = []
         self.records: list[Record] = []
         self.number_by_name: dict[str, int] = {}
@@ -330,19 +330,6 @@ class State:
         for row, number in enumerate(self.running.columns["gang"][: len(kept)].tolist()):
             self.records[number].row = row
 
-    def _allocation_table(self) -> Table:
-        width, devices = len(self.fleet.kinds), self.fleet.device_capacity.shape[1]
-        return Table(
-            {
-                "running": (np.int32, ()),
-                "role": (np.int32, ()),
-                "node": (np.int64, ()),
-                "count": (np.int32, ()),
-                "taken": (np.int64, (width,)),
-                "devices": (np.int16, (devices,)),
-            }
-        )
-
     # ------------------------------------------------------------------ gangs go
 
     def _leave(self, number: int, happening: Happening) -> None:
@@ -472,10 +459,10 @@ class State:
         self.open = np.concatenate((self.open, np.ones(extra, dtype=np.bool_)))
         self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
         self.tenants = self.tenants.over(fleet)
-        self.allocations = self._allocation_table()
+        self.allocations = Table(allocation_columns(self.fleet))
         for record in self.records:
             if record.phase is Phase.RUNNING:
-                record.seats = tuple(_widen(seats, self.device_free.shape[1]) for seats in record.seats)
+                record.seats = tuple(widen_seats(seats, self.device_free.shape[1]) for seats in record.seats)
                 for seats in record.seats:
                     self._seat(record, record.row, seats)
         self._columns_at = ()
@@ -487,15 +474,4 @@ class State:
         self.closed = not bool(self.open.all())
         out = ~(self.up & self.open)
         if self.promises and out.any():
-            self.promises = {first: promise for first, promise in self.promises.items() if not _touches(promise, out)}
-
-
-def _widen(seats: Seats, devices: int) -> Seats:
-    """The same seats where nodes may have more devices than before."""
-    table = np.zeros((len(seats.nodes), devices), dtype=np.int16)
-    table[:, : seats.devices.shape[1]] = seats.devices[:, :devices]
-    return Seats(seats.role, seats.nodes, seats.counts, table, seats.members)
-
-
-def _touches(promise: Reservation, nodes: np.ndarray) -> bool:
-    return any(bool(nodes[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang)
+            self.promises = {first: promise for first, promise in self.promises.items() if not touches(promise, out)}

@@ -273,9 +273,7 @@ class Walk:
         sums = self._sums
         if sums is None or sums.at_us == NEVER or self.shadows or len(self.session.fleet) > 1:
             return False
-        if self.session.snapshot.pending.elastic[self.turns.rows[turn]]:
-            return False
-        return True
+        return not self.session.snapshot.pending.elastic[self.turns.rows[turn]]
 
     def _compute_reservations(self) -> None:
         """Find starts that somebody now wants to fill around. Most passes end without needing them."""
