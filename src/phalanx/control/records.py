@@ -12,6 +12,9 @@ from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Reservation, Seats
 
+#: One empty set for everybody: a set of its own would be a tenth of what a pending gang costs.
+NOTHING: Final[frozenset[str]] = frozenset()
+
 Columns = dict[str, tuple[Any, tuple[int, ...]]]
 
 PENDING: Final[Columns] = {
@@ -65,7 +68,7 @@ class Record:
     user: int
     eligible_us: int
     row: int  # in the pending or running table
-    waits_for: set[str]
+    waits_for: frozenset[str]  # dependencies that have not ended
     held: bool
     group: int = -1
     seats: tuple[Seats, ...] = ()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.control.columns import Table
-from phalanx.control.records import PENDING, RUNNING, Group, Record, allocation_columns, touches, widen_seats
+from phalanx.control.records import NOTHING, PENDING, RUNNING, Group, Record, allocation_columns, touches, widen_seats
 from phalanx.control.tenants import Tenants
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
@@ -154,7 +154,7 @@ class State:
             user=user,
             eligible_us=max(self.now_us, gang.submit_us),
             row=-1,
-            waits_for=set(),
+            waits_for=NOTHING,
             held=gang.hold,
         )
         self.records.append(record)
@@ -186,7 +186,7 @@ class State:
         for name in record.gang.after.names:
             if name in self._ended:
                 continue
-            record.waits_for.add(name)
+            record.waits_for = record.waits_for | {name}
             self._dependents.setdefault(name, []).append(number)
 
     def _join_group(self, number: int, record: Record, word: str, wanted: int) -> None:
@@ -396,7 +396,7 @@ class State:
             if record.phase is not Phase.PENDING:
                 continue
             if succeeded or record.gang.after.any_end:
-                record.waits_for.discard(name)
+                record.waits_for = record.waits_for - {name}
                 record.eligible_us = max(record.eligible_us, self.now_us)
                 self.pending.columns["eligible_us"][record.row] = record.eligible_us
                 self._in_order = False

@@ -33,9 +33,10 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Pl
     turns = order_turns(session)
     # 2. What can never run here is told so once and has no turn: it may not hold up anybody.
     impossible = _find_impossible(session, turns)
-    infeasible = _newly_judged(session, turns, impossible)
+    some_impossible = bool(impossible.any())
+    infeasible = _newly_judged(session, turns, impossible) if some_impossible else ()
     # 3. Down the order: start, reserve, fill.
-    walk = _walk(session, turns.keep(~impossible) if impossible.any() else turns)
+    walk = _walk(session, turns.keep(~impossible) if some_impossible else turns)
     walk.run()
     # 4. Tell why.
     reservations = walk.list_reservations() if explain or policy.keep else ()
@@ -70,8 +71,6 @@ def _find_impossible(session: Session, turns: Turns) -> BoolArray:
 
 
 def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tuple[int, ...]:
-    if not impossible.any():
-        return ()
     gangs = session.snapshot.pending.gang
     told = session.snapshot.judged
     numbers = [int(gangs[row]) for turn in np.flatnonzero(impossible).tolist() for row in turns.rows_of(turn)]

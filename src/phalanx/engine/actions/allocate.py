@@ -92,7 +92,7 @@ class Walk:
             self._visit(int(order[at]))  # nobody is blocked yet, so everybody is looked at
             at += 1
         while at < len(order):
-            if self.heads and bool((self.mode == STOPPED).all()):
+            if self.session.policy.stops and self.heads and bool((self.mode == STOPPED).all()):
                 return
             block = order[at : at + BLOCK]
             look = self._worth_a_look(block, fill=fill)
