@@ -37,6 +37,7 @@ class Turns:
         self.question, self.questions = questions
         self.members = groups  # rows of a group, by the row of its last gang
         self._pending = pending
+        self._length: IntArray | None = None
         self.size = pending.size[rows]  # least members, or 1 if the form has its sizes inside
         if groups:
             self.size[[row in groups for row in rows.tolist()]] = 1
@@ -51,9 +52,14 @@ class Turns:
         """User of each turn; of a group, the last gang's."""
         return self._pending.user[self.rows]
 
-    @cached_property
+    @property
     def length_us(self) -> IntArray:
         """Believed run time at the largest size; of a group, the longest."""
+        if self._length is None:
+            self._length = self._lengths()
+        return self._length
+
+    def _lengths(self) -> IntArray:
         length = self._pending.length_us[self.rows]
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
             length[turn] = self._pending.length_us[self.members.get(row, row)].max()
@@ -146,12 +152,11 @@ class Offer:
 def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
     """Sizes to try, largest first. A rigid gang, or several that start together, have one."""
     question, length = turns.questions[turns.question[turn]], int(turns.length_us[turn])
-    size = int(turns.size[turn])
-    rows = turns.rows_of(turn)
-    number = int(session.snapshot.pending.gang[rows[0]])
+    row = int(turns.rows[turn])
+    if row in turns.members or not session.snapshot.pending.elastic[row]:
+        return [Offer(question.form, int(turns.size[turn]), length)]
+    number = int(session.snapshot.pending.gang[row])
     gang = session.snapshot.gangs[number]
-    if len(rows) > 1 or not session.snapshot.pending.elastic[rows[0]]:
-        return [Offer(question.form, size, length)]
     curve = session.snapshot.curves.get(number)
     offers = []
     for sizes in list_sizes(gang) if session.policy.molds else [tuple(role.sizes.least for role in gang.roles)]:

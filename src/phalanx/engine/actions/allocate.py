@@ -10,8 +10,8 @@ gangs are dismissed by comparing their size with one number per question, a whol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from phalanx.model.reason import Code
 _NO_INSTANTS = np.zeros(0, dtype=np.int64)
 VISIT, FILL, STOPPED = 0, 1, 2  # how the turns of a question are looked at
 BIG = 1 << 40
-BLOCK = 1024
+BLOCK = 1024  # turns that are screened at once
+SHORT = 64  # so many turns are walked one by one
 
 
 @dataclass(slots=True, eq=False)
@@ -71,20 +72,46 @@ class Walk:
         self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
         self._undecided_now = False
         self._sums: Sums | None = None
+        self._gone: IntArray | None = None
+        self._sizes = turns.size.tolist()
+        self._questions = turns.question.tolist()
 
-    @cached_property
+    @property
     def gone(self) -> IntArray:
         """When each gang is provably gone; without a stated walltime never: no reservation may count on it."""
-        return np.where(self.turns.proven, self.now + self.turns.length_us, NEVER)
+        if self._gone is None:
+            self._gone = np.where(self.turns.proven, self.now + self.turns.length_us, NEVER)
+        return self._gone
 
     # -------------------------------------------------------------- the walk
 
     def run(self) -> None:
         """Give every turn its chance, in order."""
-        self._pass_over(np.arange(len(self.turns)), fill=self.session.policy.fill == "arrival")
+        everyone = range(len(self.turns))
+        fill = self.session.policy.fill == "arrival"
+        if len(self.turns) <= SHORT:
+            self._pass_over_short(everyone, fill=fill)
+        else:
+            self._pass_over(np.array(everyone), fill=fill)
         if self.session.policy.fill == "shortest" and self.heads:
             left = np.flatnonzero(~self.started & (self.mode[self.turns.question] == FILL))
             self._pass_over(left[np.argsort(self.turns.length_us[left], kind="stable")], fill=True)
+
+    def _pass_over_short(self, order: Iterable[int], *, fill: bool) -> None:
+        """The same as `_pass_over`, turn by turn: below some dozens of turns that is cheaper than arrays."""
+        for turn in order:
+            index, size = self._questions[turn], self._sizes[turn]
+            mode = self.mode[index]
+            if mode == STOPPED or (mode == FILL and not fill):
+                continue
+            if mode == FILL and size > self.ceilings[self._level(turn), index]:
+                continue
+            if self.limit_caps is None or size <= self.limit_caps[self.turns.queue[turn], index]:
+                self._visit(turn)
+
+    def _level(self, turn: int) -> int:
+        """Which view a rigid gang of this length may use."""
+        return int(self.instants.searchsorted(self.gone[turn])) if self.shadows else 0
 
     def _pass_over(self, order: IntArray, *, fill: bool) -> None:
         at = 0
@@ -119,11 +146,11 @@ class Walk:
         return look
 
     def _visit(self, turn: int) -> None:
-        index = int(self.turns.question[turn])
-        question, size = self.turns.questions[index], int(self.turns.size[turn])
+        index, size = self._questions[turn], self._sizes[turn]
+        question = self.turns.questions[index]
         if size > self._service_ceiling(index, question):
             return  # not on the nodes in service even if empty: it neither reserves nor blocks
-        if self._over_limit(turn, index, question.form, size):
+        if self.limit_caps is not None and self._over_limit(turn, index, question.form, size):
             return
         filling = self.mode[index] == FILL
         if filling:
@@ -204,7 +231,7 @@ class Walk:
             undo(self.views[level], offer.form, places)
             retake(session.view, offer.form, places)
         sums = self._sums
-        if sums is not None and self.turns.question[turn] == sums.question and int(self.gone[turn]) > sums.at_us:
+        if sums is not None and self._questions[turn] == sums.question and int(self.gone[turn]) > sums.at_us:
             self._sums = Sums(sums.question, sums.at_us, sums.extra - offer.size)
         if self.shadows:
             gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
@@ -260,11 +287,11 @@ class Walk:
         start if it is gone by the head's start, or if it fits beside the head then. Most fillers fail
         this, and failing it costs no view of the future.
         """
-        if self.shadows or len(self.heads) != 1 or int(self.turns.question[self.heads[0].turn]) != index:
+        if self.shadows or len(self.heads) != 1 or self._questions[self.heads[0].turn] != index:
             return False
         if self._sums is None:
             head = self.heads[0].turn
-            shadow_us, extra = find_shadow(self.session, self.turns.questions[index], int(self.turns.size[head]))
+            shadow_us, extra = find_shadow(self.session, self.turns.questions[index], self._sizes[head])
             self._sums = Sums(index, shadow_us, extra)
         return self._sums.at_us != NEVER and int(self.gone[turn]) > self._sums.at_us and size > self._sums.extra
 

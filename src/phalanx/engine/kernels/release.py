@@ -14,6 +14,7 @@ from phalanx.engine.kernels.slots import Need
 from phalanx.model.fleet import BoolArray, IntArray
 
 NEVER = 1 << 62
+SHORT = 48
 
 
 def find_release(
@@ -23,6 +24,8 @@ def find_release(
 
     `ends` is (node, end, taken) of everything that runs; `slots` is what is free now.
     """
+    if len(ends[0]) <= SHORT and len(need.columns) == 1:
+        return _find_release_short(need, slots, mask, free, ends, size)
     gained = _gains(need, slots, mask, free, ends)
     if gained is None:
         return NEVER, 0
@@ -34,6 +37,29 @@ def find_release(
         return NEVER, 0
     at_us = int(end[at])
     return at_us, int(total[int(end.searchsorted(at_us, side="right")) - 1]) - missing
+
+
+def _find_release_short(
+    need: Need, slots: IntArray, mask: BoolArray, free: IntArray, ends: tuple[IntArray, IntArray, IntArray], size: int
+) -> tuple[int, int]:
+    """The same for one kind and few ends, end by end: arrays of a dozen entries cost more than they save."""
+    column, amount = need.columns[0], need.amounts[0]
+    order = ends[1].argsort(kind="stable")
+    taken, at, useful = ends[2][order, column].tolist(), ends[1][order].tolist(), mask.tolist()
+    room: dict[int, int] = {}
+    missing = size - int(slots.sum())
+    reached = NEVER
+    for node, end, units in zip(ends[0][order].tolist(), at, taken, strict=True):
+        if end > reached:
+            break
+        if not useful[node]:
+            continue
+        before = room[node] if node in room else int(free[node, column])
+        room[node] = before + units
+        missing -= room[node] // amount - before // amount
+        if missing <= 0:
+            reached = end  # everything else that ends at this instant still counts
+    return (reached, -missing) if reached != NEVER else (NEVER, 0)
 
 
 def find_release_by_domain(
