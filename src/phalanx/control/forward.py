@@ -33,6 +33,7 @@ class Happens:
     node: str | None = None
     gang: str | None = None
     added: Node | None = None
+    by_us: int | None = None  # of a drain: who is still there then is evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Witness(Protocol):
         ...
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
-        """A gang was completed, failed, cancelled, or lost its seats (`lose`)."""
+        """A gang was completed, failed, cancelled, evicted, or lost its seats (`lose`)."""
         ...
 
     def on_capacity(self, at_us: int) -> None:
@@ -95,6 +96,7 @@ class Forward:
         self._sequence = 0
         self._ends: list[tuple[int, int, int, End]] = []  # when, sequence, attempt
         self._wake_at_us: int | None = None
+        self._draining: dict[str, int] = {}  # nodes with the instant at which everybody must be gone
         self.check: Callable[[State], None] | None = None  # invariants, after every instant
 
     def run(
@@ -106,7 +108,7 @@ class Forward:
     ) -> None:
         """Play everything, in order of time, up to and including `until_us`."""
         arrivals = sorted(arrivals, key=lambda arrival: arrival.gang.submit_us)  # stable: file order breaks ties
-        events = sorted(events, key=lambda event: event.at_us)
+        events = sorted([*events, *_drain_ends(events)], key=lambda event: event.at_us)
         next_arrival = next_event = 0
         state = self.state
         while True:
@@ -128,19 +130,29 @@ class Forward:
                 self._on_event(events[next_event])
                 next_event += 1
             while next_arrival < len(arrivals) and arrivals[next_arrival].gang.submit_us == now:
-                arrival = arrivals[next_arrival]
-                self.witness.on_submit(state.submit(arrival.gang, arrival.curve), now)
+                self._on_arrival(arrivals[next_arrival])
                 next_arrival += 1
                 if progress is not None and next_arrival % 500 == 0:
                     progress(next_arrival, len(arrivals))
             # 3. One pass.
             self._pass()
 
+    def _on_arrival(self, arrival: Arrival) -> None:
+        number = self.state.submit(arrival.gang, arrival.curve)
+        self.witness.on_submit(number, self.state.now_us)
+        if self.state.records[number].doomed_by is not None:
+            self._note_cancelled([number, *self.state.cancel(number)])
+
     def _pass(self) -> None:
-        state = self.state
+        """Plan and apply; again at the same instant as long as the plan itself ends somebody's wait."""
         self._wake_at_us = None
-        if not len(state.pending):
-            return
+        while len(self.state.pending) and self._plan_once():
+            pass
+        if self.check is not None:
+            self.check(self.state)
+
+    def _plan_once(self) -> bool:
+        state = self.state
         self.passes += 1
         plan = schedule(state.borrow(), self.policy)
         self._wake_at_us = plan.wake_at_us
@@ -151,8 +163,7 @@ class Forward:
                 for end in self.truth.ends_after(decision, state.now_us):
                     self._expect(end)
         self._note_cancelled(cancelled)
-        if self.check is not None:
-            self.check(state)
+        return bool(plan.infeasible or cancelled)
 
     def _expect(self, end: End) -> None:
         self._sequence += 1
@@ -180,6 +191,8 @@ class Forward:
             self.state.add_node(event.added)
             self.witness.on_capacity(self.state.now_us)
         elif event.node is not None:
+            if event.by_us is not None:
+                self._draining[event.node] = event.by_us
             self._on_node(event.verb, event.node)
 
     def _on_word(self, verb: str, name: str) -> None:
@@ -194,6 +207,14 @@ class Forward:
             self._note_cancelled([number, *cancelled])
         elif verb == "release":
             self.state.release(number)
+
+    def _evict(self, name: str, node: int) -> None:
+        """The time of a drain is over, unless the node was given back meanwhile."""
+        if self._draining.pop(name, None) != self.state.now_us:
+            return
+        for number in self.state.gangs_on(node):
+            self.state.lose(number)
+            self.witness.on_end(number, self.state.now_us, "evict")
 
     def _on_node(self, verb: str, name: str) -> None:
         state, node = self.state, self.state.fleet.index_by_name.get(name)
@@ -211,5 +232,13 @@ class Forward:
         elif verb in ("cordon", "drain"):
             state.set_open(node, open_=False)
         elif verb == "uncordon":
+            self._draining.pop(name, None)
             state.set_open(node, open_=True)
+        elif verb == "evict":
+            self._evict(name, node)
         self.witness.on_capacity(state.now_us)
+
+
+def _drain_ends(events: Sequence[Happens]) -> list[Happens]:
+    """The instants at which drained nodes must be empty."""
+    return [Happens(event.by_us, "evict", event.node) for event in events if event.by_us is not None]

@@ -73,6 +73,7 @@ class Record:
     group: int = -1
     seats: tuple[Seats, ...] = ()
     attempts: int = 0
+    doomed_by: str | None = None  # a dependency that did not succeed
 
 
 def allocation_columns(fleet: Fleet) -> Columns:

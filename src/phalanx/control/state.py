@@ -77,6 +77,7 @@ class State:
         self._ended: dict[str, Phase] = {}
         self.promises: dict[int, Reservation] = {}
         self.judged: set[int] = set()
+        self.fresh: set[int] = set()
         self._settled_upto = 0
         self._in_order, self._last_key = True, (0, -1, -1)
         self._frozen = False
@@ -86,11 +87,14 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """An immutable picture of now; the next write copies what it shares."""
+        self.tenants.settle()
         self._frozen = True
         return self.borrow()
 
     def borrow(self) -> Snapshot:
         """The same without protection: good until the next write. For callers that let go of it before."""
+        if self.tenants.limited:
+            self.tenants.settle()
         if self._columns_at != (self.pending.version, self.running.version, self.allocations.version):
             self._make_columns()
         nodes = NodeColumns(self.free, self.device_free, self.shared, self.up, self.open)
@@ -110,6 +114,7 @@ class State:
             curves=self.curves,
             promises=self.promises,
             judged=self.judged,
+            fresh=self.fresh,
             limited=self.tenants.limited,
             in_order=self._in_order,
             settled_upto=self._settled_upto,
@@ -132,7 +137,7 @@ class State:
         self.tenants.copy()
         self.gangs, self.forms = list(self.gangs), list(self.forms)
         self.group_forms, self.curves = dict(self.group_forms), dict(self.curves)
-        self.promises, self.judged = dict(self.promises), set(self.judged)
+        self.promises, self.judged, self.fresh = dict(self.promises), set(self.judged), set(self.fresh)
         self._frozen = False
 
     # ------------------------------------------------------------------ gangs come
@@ -143,6 +148,7 @@ class State:
         number = len(self.gangs)
         self.gangs.append(gang)
         self.number_by_name[gang.name] = number
+        self.fresh.add(number)
         if curve is not None:
             self.curves[number] = curve
         queue, user = self.tenants.index_of(gang.queue, gang.user)
@@ -178,13 +184,16 @@ class State:
         if found is None:
             found = self._form_index[form] = len(self.forms)
             self.forms.append(form)
-            if any(0 < role.shape.amount(DEVICE_KIND) < MILLI for role in form.roles):
+            if not self.shared and any(0 < role.shape.amount(DEVICE_KIND) < MILLI for role in form.roles):
                 self.shared = True
+                self.promises = {}  # they were made without naming devices, which now matter
         return found
 
     def _wait_for_dependencies(self, number: int, record: Record) -> None:
         for name in record.gang.after.names:
             if name in self._ended:
+                if self._ended[name] is not Phase.COMPLETED and not record.gang.after.any_end:
+                    record.doomed_by = name
                 continue
             record.waits_for = record.waits_for | {name}
             self._dependents.setdefault(name, []).append(number)
@@ -250,6 +259,7 @@ class State:
     def _set_gates(self, record: Record) -> None:
         """Gates of this gang, and of the gangs that start with it: one that is not ready holds back all."""
         self._settled_upto = 0
+        self.fresh.add(self.number_by_name[record.gang.name])
         if record.group < 0 or record.attempts:
             self.pending.columns["gate"][record.row] = self._gate(record)
             return
@@ -258,6 +268,7 @@ class State:
         ready = group.form >= 0 and all(self._gate(other) is Code.NONE for other in waiting)
         for other in waiting:
             own = self._gate(other)
+            self.fresh.add(self.number_by_name[other.gang.name])
             gate = own if own is not Code.NONE or ready else Code.GANG_INCOMPLETE
             if other.row >= 0:
                 self.pending.columns["gate"][other.row] = gate
@@ -272,6 +283,7 @@ class State:
             self._bind(decision)
         self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
         self._settled_upto = len(self.gangs) if plan.settled else 0
+        self.fresh = set()
         cancelled: list[int] = []
         for number in plan.infeasible:
             self.judged.add(number)
@@ -402,6 +414,7 @@ class State:
                 self._in_order = False
                 self._set_gates(record)
             else:
+                record.doomed_by = name
                 cancelled += [number, *self.cancel(number)]
         return cancelled
 

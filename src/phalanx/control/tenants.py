@@ -10,6 +10,9 @@ from phalanx.model.fleet import Fleet, IntArray
 from phalanx.model.queue import DEFAULT_QUEUE, ROOT, Queue, UserLimit
 from phalanx.model.snapshot import QueueColumns, UserColumns
 
+#: Charges that may wait to be added up.
+_UNSETTLED_MOST = 4096
+
 
 class Tenants:
     """Queues from the root down, people as they appear."""
@@ -27,11 +30,12 @@ class Tenants:
             names=names,
             parent=np.array(parent, dtype=np.int32),
             weight=np.array([queue.weight for queue in ordered], dtype=np.int64),
-            guarantee=np.array([_vector(fleet, queue.guarantee, 0) for queue in ordered]).reshape(-1, width),
-            limit=np.array([_vector(fleet, queue.limit, -1) for queue in ordered]).reshape(-1, width),
+            guarantee=np.array([_vector(fleet, queue.guarantee, 0) for queue in ordered]).reshape(len(ordered), width),
+            limit=np.array([_vector(fleet, queue.limit, -1) for queue in ordered]).reshape(len(ordered), width),
             usage=np.zeros((len(ordered), width), dtype=np.int64),
         )
         self._chains = [_way_up(parent, queue) for queue in range(len(parent))]
+        self._unsettled: list[tuple[int, int, IntArray]] = []
         self._user_index: dict[str, int] = {}
         self._limit_by_user = {user.name: _vector(fleet, user.limit, -1) for user in users}
         self.user_columns = UserColumns([], np.zeros((0, width), dtype=np.int64), np.zeros((0, width), dtype=np.int64))
@@ -45,12 +49,24 @@ class Tenants:
         return self._queue_index[queue], self._add_user(user) if index is None else index
 
     def charge(self, queue: int, user: int, units: IntArray) -> None:
-        """Add what somebody took (or, negative, gave back) to them and to every queue above."""
-        self.user_columns.usage[user] += units
-        self.queue_columns.usage[self._chains[queue]] += units
+        """Add what somebody took (or, negative, gave back) to them and to every queue above.
+
+        Noted now and added up when somebody looks: a long simulation without limits looks only at its end.
+        """
+        self._unsettled.append((queue, user, units))
+        if len(self._unsettled) >= _UNSETTLED_MOST:
+            self.settle()
+
+    def settle(self) -> None:
+        """Bring the usage up to date."""
+        for queue, user, units in self._unsettled:
+            self.user_columns.usage[user] += units
+            self.queue_columns.usage[self._chains[queue]] += units
+        self._unsettled.clear()
 
     def copy(self) -> None:
         """Let go of the arrays that change."""
+        self.settle()
         q, u = self.queue_columns, self.user_columns
         self.queue_columns = QueueColumns(q.names, q.parent, q.weight, q.guarantee, q.limit, q.usage.copy())
         self.user_columns = UserColumns(list(u.names), u.limit, u.usage.copy())

@@ -54,7 +54,7 @@ def _look_around(snapshot: Snapshot, policy: Policy, row: int) -> list[Reason]:
     turn = next(at for at in range(len(turns)) if row in turns.rows_of(at))
     question, size = turns.questions[int(turns.question[turn])], int(turns.size[turn])
     found = _limits(session, turns, turn)
-    room = measure_room(session, question)
+    room = measure_room(session, question, {})
     needed = room.needed or size
     # One wait seen closer and closer: in total, in pieces, in one place. The widest that fails says it.
     for code, available in (

@@ -20,6 +20,7 @@ from phalanx.engine.view import NOBODY, Exempt, SlotRow, View, find_need
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form, GangForm, RoleForm
 from phalanx.model.plan import Seats
+from phalanx.model.resources import MILLI
 from phalanx.model.topology import ANYWHERE
 
 #: Steps of the exact search for one question. A step is a few microseconds.
@@ -103,11 +104,17 @@ def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArra
     fleet = view.fleet
     slots = row.slots if inside is None else row.slots * inside
     unasked = [view.free[:, column] for column in row.need.unasked]
+    asked = [view.free[:, column] for column in row.need.columns]
+    if row.need.share:
+        # Of a share the room left is what remains of the device it would sit on, before all else.
+        holding = np.where(view.device_free >= row.need.share, view.device_free, MILLI + 1)
+        asked.insert(0, holding.min(axis=1, initial=MILLI + 1).astype(np.int64))
     if not fleet.walk_trivial:
         slots = slots[fleet.walk]
         unasked = [amount[fleet.walk] for amount in unasked]
+        asked = [amount[fleet.walk] for amount in asked]
         first = None if first is None else first[fleet.walk]
-    return Room(fleet, slots, unasked, first, _company_of(view, row.need))
+    return Room(fleet, slots, unasked, asked, first, _company_of(view, row.need))
 
 
 def _company_of(view: View, need: Need) -> Company | None:
@@ -344,7 +351,7 @@ def _exact_devices(view: View, question: Question, trimmed: list[dict[int, int]]
         packed = pack_devices(question.devices[at], len(whole), [share for share, _ in shares])
         assert packed is not None, "the search placed members that its own device check refuses"
         for i, device in zip(whole, packed[0], strict=True):
-            chosen[i, at][device] = 1000
+            chosen[i, at][device] = MILLI
         for (share, i), device in zip(shares, packed[1], strict=True):
             chosen[i, at][device] += share
     return chosen

@@ -47,7 +47,8 @@ def judge_pending(session: Session, turns: Turns, impossible: BoolArray, walk: W
     pending = session.snapshot.pending
     codes = np.where(pending.alive, pending.gate, 0).astype(np.int8)
     needed, available = np.zeros(len(codes), dtype=np.int64), np.zeros(len(codes), dtype=np.int64)
-    rooms = [measure_room(session, question) for question in turns.questions]
+    sums: dict[bytes, IntArray] = {}
+    rooms = [measure_room(session, question, sums) for question in turns.questions]
     judged = _judge_turns(session, turns, impossible, walk, rooms)
     codes[turns.rows], needed[turns.rows], available[turns.rows] = judged
     for last, rows in turns.members.items():  # what is said of a group is said of every gang of it
@@ -96,13 +97,13 @@ def _judge_limits(session: Session, turns: Turns, codes: npt.NDArray[np.int8], a
         codes[over], available[over] = code, caps[over]
 
 
-def measure_room(session: Session, question: Question) -> Room:
-    """What is left for a question, by the role that is furthest from fitting."""
+def measure_room(session: Session, question: Question, sums: dict[bytes, IntArray]) -> Room:
+    """What is left for a question, by the role that is furthest from fitting. `sums` remembers free amounts by pool."""
     worst: Room | None = None
     for gang in question.form.gangs:
         for role in gang.roles:
             row = session.view.slots(role.shape, question.exempt)
-            free = session.view.free[row.mask].sum(axis=0)
+            free = _free_in(session, row.mask, sums)
             totals = [int(free[c]) // a for c, a in zip(row.need.columns, row.need.amounts, strict=True)]
             total = 0 if row.need.missing is not None else min(totals, default=1 << 30)
             best = role_ceiling(session.view, role, max(gang.require, role.require), question.exempt)
@@ -111,6 +112,15 @@ def measure_room(session: Session, question: Question) -> Room:
                 worst = room
     assert worst is not None, "a form has at least one role"
     return worst
+
+
+def _free_in(session: Session, mask: BoolArray, sums: dict[bytes, IntArray]) -> IntArray:
+    """Free amounts over a pool; there are many questions and few pools."""
+    key = mask.tobytes()
+    found = sums.get(key)
+    if found is None:
+        found = sums[key] = session.view.free[mask].sum(axis=0)
+    return found
 
 
 def find_row(snapshot: Snapshot, gang: int) -> int:

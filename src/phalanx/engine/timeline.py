@@ -14,7 +14,7 @@ from operator import add
 import numpy as np
 
 from phalanx.engine.calendar import collect_ends
-from phalanx.engine.kernels.fill import choose_nodes
+from phalanx.engine.kernels.fill import Room, choose_nodes
 from phalanx.engine.kernels.lanes import LaneTable, cut_lanes, trace_lanes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
@@ -230,9 +230,9 @@ class Timeline:
             return None
         row = self.session.view.slots(role.shape, question.exempt)
         room = make_room(self.session.view, row, first(role), None)
-        room = type(room)(
-            room.fleet, slots if self.fleet.walk_trivial else slots[self.fleet.walk], room.unasked, room.first
-        )
+        walked = slots if self.fleet.walk_trivial else slots[self.fleet.walk]
+        asked = room.asked if at_us == self.now else [walked]  # what is free now says nothing of room left then
+        room = Room(room.fleet, walked, room.unasked, asked, room.first, room.company if at_us == self.now else None)
         chosen = choose_nodes(room, role, size)
         if chosen is None:
             return None

@@ -6,6 +6,7 @@ looked at yet (held, waiting for a dependency, group incomplete) have no turn.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +22,10 @@ from phalanx.model.form import Form, form_at_sizes
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind
 from phalanx.model.snapshot import PendingColumns
-from phalanx.perfmodel.speedup import Table, scaled_us
+from phalanx.perfmodel.speedup import Linear, Table, scaled_us
+
+#: Sizes of an elastic gang that are tried in one cycle, from the largest that could fit; its least is always tried.
+SIZES_TRIED = 128
 
 Groups = dict[int, list[int]]
 
@@ -85,6 +89,12 @@ class Turns:
     def keep(self, wanted: BoolArray) -> Turns:
         """The same order with some turns left out."""
         return Turns(self._pending, self.rows[wanted], (self.question[wanted], self.questions), self.members)
+
+    def queue_caps(self, session: Session) -> IntArray:
+        """The largest size of each question that the ceilings of each queue leave now."""
+        vectors = np.array([asked_units(session, question.form, 1) for question in self.questions])
+        vectors = vectors.reshape(len(self.questions), len(session.fleet.kinds))
+        return session.limits.caps(vectors, empty=False)[0]
 
     def limit_caps(self, session: Session, *, empty: bool) -> tuple[IntArray, IntArray]:
         """The largest size of each turn that its queues' and its user's ceilings leave, now or with nothing in use."""
@@ -157,15 +167,19 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
         return [Offer(question.form, int(turns.size[turn]), length)]
     number = int(session.snapshot.pending.gang[row])
     gang = session.snapshot.gangs[number]
-    curve = session.snapshot.curves.get(number)
-    offers = []
-    for sizes in list_sizes(gang) if session.policy.molds else [tuple(role.sizes.least for role in gang.roles)]:
-        members = _elastic_members(gang, sizes)
-        most = _elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
-        span = scaled_us(length, Table(curve), most, members) if curve else length * most // members
-        form = question.form if question.form.open_size else form_at_sizes(session.fleet, ((gang, sizes),))
-        offers.append(Offer(form, sizes[0] if question.form.open_size else 1, span))
-    return offers
+    least = [tuple(role.sizes.least for role in gang.roles)]
+    sizes = list_sizes(gang, session.view.slots(question.form.roles[0].shape, question.exempt).total)
+    return [_offer(session, question, number, each, length) for each in (sizes if session.policy.molds else least)]
+
+
+def _offer(session: Session, question: Question, number: int, sizes: tuple[int, ...], length: int) -> Offer:
+    gang, curve = session.snapshot.gangs[number], session.snapshot.curves.get(number)
+    members = _elastic_members(gang, sizes)
+    most = _elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
+    span = scaled_us(length, Table(curve) if curve else Linear(), most, members)
+    if question.form.open_size:
+        return Offer(question.form, sizes[0], span)
+    return Offer(form_at_sizes(session.fleet, ((gang, sizes),)), 1, span)
 
 
 def find_over_limit(session: Session, turns: Turns, turn: int, offer: Offer) -> OverLimit | None:
@@ -193,16 +207,22 @@ def start_turn(session: Session, turns: Turns, turn: int, offer: Offer, places: 
         session.limits.charge(int(turns.queue[turn]), user, asked)
 
 
-def list_sizes(gang: Gang) -> list[tuple[int, ...]]:
-    """Sizes of all roles, from everything at its most down to everything at its least, one role at a time."""
+def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:
+    """Sizes of all roles, largest first, one role shrinking at a time; of a single role none that `room` forbids."""
+    if len(gang.roles) == 1:
+        allowed = gang.roles[0].sizes.allowed
+        fitting = allowed[: max(bisect_right(allowed, room), 1)]
+        tried = fitting[: -SIZES_TRIED - 1 : -1]
+        return [(size,) for size in (tried if tried[-1] == allowed[0] else (*tried, allowed[0]))]
     at = [len(role.sizes.allowed) - 1 for role in gang.roles]
-    found = []
-    while True:
+    found: list[tuple[int, ...]] = []
+    while len(found) < SIZES_TRIED:
         found.append(tuple(role.sizes.allowed[i] for role, i in zip(gang.roles, at, strict=True)))
         shrinkable = [index for index, i in enumerate(at) if i]
         if not shrinkable:
             return found
         at[shrinkable[-1]] -= 1
+    return [*found, tuple(role.sizes.least for role in gang.roles)]
 
 
 def _elastic_members(gang: Gang, sizes: tuple[int, ...]) -> int:

@@ -128,6 +128,7 @@ class Snapshot:
     curves: Mapping[int, tuple[tuple[int, float], ...]]  # (members, speed-up) of elastic gangs, by gang number
     promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
+    fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
     limited: bool  # whether any queue or person has a ceiling
     in_order: bool  # whether pending rows stand in order of arrival, all of one priority
     settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown

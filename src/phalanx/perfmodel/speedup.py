@@ -6,6 +6,7 @@ scale is free. Run times are stated at the largest allowed size and stretched by
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,12 +60,11 @@ def scaled_us(length_us: int, curve: Speedup, members_most: int, members: int) -
 
 def _interpolate(points: tuple[tuple[int, float], ...], members: int) -> float:
     """Linear between points; outside them the nearest end value holds, since nothing was measured there."""
-    below_members, below_speed = points[0]
-    if members <= below_members:
-        return below_speed
-    for at_members, at_speed in points[1:]:
-        if members <= at_members:
-            share = (members - below_members) / (at_members - below_members)
-            return below_speed + share * (at_speed - below_speed)
-        below_members, below_speed = at_members, at_speed
-    return below_speed
+    at = bisect_left(points, (members,))
+    if at == 0:
+        return points[0][1]
+    if at == len(points):
+        return points[-1][1]
+    (below_members, below_speed), (at_members, at_speed) = points[at - 1], points[at]
+    share = (members - below_members) / (at_members - below_members)
+    return below_speed + share * (at_speed - below_speed)

@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.control import forward
 from phalanx.control.state import State
 from phalanx.engine import cycle
-from phalanx.engine.invariants import check_plan, check_snapshot, demand
+from phalanx.engine.invariants import check_plan, check_snapshot, check_usage, demand
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.frontends.sim.result import SimResult
@@ -77,7 +77,8 @@ class Chronicle:
 
     def look(self, state: State) -> None:
         """After every pass: nobody is lost, nobody rises from the dead, nobody starts before what it waits for."""
-        demand(check_snapshot(state.borrow()))
+        state.tenants.settle()
+        demand([*check_snapshot(state.borrow()), *check_usage(state.borrow())])
         self._judged |= state.judged
         if len(state.records) < len(self._phases):
             raise BrokenPromise("a submitted gang is gone")

@@ -67,7 +67,7 @@ class Walk:
         self.started = np.zeros(len(turns), dtype=np.bool_)
         self.undecided: set[int] = set()
         limits = session.limits.any
-        self.limit_caps = np.full((len(session.snapshot.queues.names), len(turns.questions)), BIG) if limits else None
+        self.limit_caps = turns.queue_caps(session) if limits else None
 
         self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
         self._undecided_now = False

@@ -43,7 +43,7 @@ class PlanAhead:
         """Promises that still hold, by turn, claimed in the calendar. A void one is simply forgotten."""
         pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
         found: dict[int, tuple[Form, Reservation]] = {}
-        newcomer = max((int(pending.priority[row]) for row in self._rows_without_promise()), default=None)
+        newcomer = self._newcomers_priority()
         for turn in range(len(self.turns)):
             rows = self.turns.rows_of(turn)
             promise = promises.get(int(pending.gang[rows[0]]))
@@ -56,10 +56,24 @@ class PlanAhead:
                 found[turn] = (form, promise)
         return found
 
-    def _rows_without_promise(self) -> list[int]:
-        pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
-        rows = [self.turns.rows_of(turn) for turn in range(len(self.turns))]
-        return [group[0] for group in rows if int(pending.gang[group[0]]) not in promises]
+    def _newcomers_priority(self) -> int | None:
+        """The highest priority of those who have just come and could take part; the rest disturb nobody."""
+        pending, fresh = self.session.snapshot.pending, self.session.snapshot.fresh
+        highest: int | None = None
+        for turn in range(len(self.turns)) if fresh else ():
+            row = self.turns.rows_of(turn)[-1]
+            if int(pending.gang[row]) not in fresh or not self._takes_part(turn):
+                continue
+            priority = int(pending.priority[row])
+            highest = priority if highest is None else max(highest, priority)
+        return highest
+
+    def _takes_part(self, turn: int) -> bool:
+        """Whether the ends of others could let it start: neither over a limit nor without nodes in service."""
+        question, size = self._question(turn), int(self.turns.size[turn])
+        if size > empty_ceiling(self.session.fleet, question.form, self.session.in_service):
+            return False
+        return find_over_limit(self.session, self.turns, turn, Offer(question.form, size, 0)) is None
 
     def _stands(self, turn: int, form: Form, promise: Reservation) -> bool:
         """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
@@ -94,14 +108,12 @@ class PlanAhead:
             self._visit(turn)
 
     def _visit(self, turn: int) -> None:
-        question, size = self._question(turn), int(self.turns.size[turn])
+        question = self._question(turn)
         promised = self._promises.pop(turn, None)
         if promised is not None:
             form, promise = promised
             self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
-        if size > empty_ceiling(self.session.fleet, question.form, self.session.in_service):
-            return
-        if find_over_limit(self.session, self.turns, turn, Offer(question.form, size, 0)) is not None:
+        if not self._takes_part(turn):
             return
         if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
             return

@@ -12,6 +12,6 @@ sentences that name the gang and the node; `demand` turns findings into an `Inva
 
 from phalanx.engine.invariants.findings import InvariantError, Promise, Violation, demand
 from phalanx.engine.invariants.plans import check_plan
-from phalanx.engine.invariants.snapshots import check_snapshot
+from phalanx.engine.invariants.snapshots import check_snapshot, check_usage
 
-__all__ = ["InvariantError", "Promise", "Violation", "check_plan", "check_snapshot", "demand"]
+__all__ = ["InvariantError", "Promise", "Violation", "check_plan", "check_snapshot", "check_usage", "demand"]

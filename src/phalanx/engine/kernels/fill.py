@@ -58,6 +58,7 @@ class Room:
     fleet: Fleet
     slots: IntArray  # in walk order
     unasked: list[IntArray]  # free amounts of kinds not asked for, in walk order, devices first
+    asked: list[IntArray]  # free amounts of kinds asked for, in walk order, devices first: the room left
     first: IntArray | None = None  # how many of the slots to use before any other, in walk order
     company: Company | None = None  # only if members ask for devices and for something beside them
     sums: dict[int, IntArray] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Room:
 
     def with_slots(self, slots: IntArray) -> Room:
         """The same places with other slots and no preference among them."""
-        return Room(self.fleet, slots, self.unasked, company=self.company)
+        return Room(self.fleet, slots, self.unasked, self.asked, company=self.company)
 
 
 def _reduce(fleet: Fleet, walked: IntArray, level: int) -> IntArray:
@@ -152,8 +153,10 @@ def _best_run(room: Room, level: int, candidates: IntArray, size: int) -> int:
     if len(candidates) > 1 and room.company is not None and level == len(room.fleet.levels) - 1:
         stranded = room.company.stranded(room.fleet.walk[candidates], size)
         candidates = candidates[stranded == stranded.min()]
-    if len(candidates) > 1:
-        candidates = _least(room.run_sums(level), candidates)
+    for amount in room.asked:
+        if len(candidates) == 1:
+            break
+        candidates = _least(_reduce(room.fleet, amount, level), candidates)
     if len(candidates) > 1:
         # Domain numbers follow the lowest node index in each domain.
         candidates = _least(room.fleet.domain_by_run[level], candidates)
@@ -231,7 +234,8 @@ def _place_groups(room: Room, role: RoleForm, run: Run, size: int, counts: IntAr
     offset, until = np.searchsorted(starts, run[0]), np.searchsorted(starts, run[1])
     sums = room.run_sums(level)[offset:until].copy()
     groups, rest = divmod(size, role.segment_size)
-    given = _split_groups(sums // role.segment_size, groups)
+    left_over = _reduce(fleet, room.asked[0], level)[offset:until] if room.asked else sums
+    given = _split_groups(sums // role.segment_size, left_over, groups)
     left = sums - given * role.segment_size
     last = -1
     if rest:
@@ -258,8 +262,8 @@ def _narrow_for_groups(room: Room, role: RoleForm, run: Run, size: int) -> Run:
     return run
 
 
-def _split_groups(capacity: IntArray, groups: int) -> IntArray:
-    """Fewest runs, fullest first, the rest where it fits best."""
+def _split_groups(capacity: IntArray, room: IntArray, groups: int) -> IntArray:
+    """Fewest runs, fullest first, the rest where the least room is left."""
     given = np.zeros_like(capacity)
     order = np.argsort(-capacity, kind="stable")
     filled = np.cumsum(capacity[order])
@@ -269,5 +273,5 @@ def _split_groups(capacity: IntArray, groups: int) -> IntArray:
     if rest:
         left = order[whole:]
         holding = left[capacity[left] >= rest]
-        given[holding[np.argmin(capacity[holding])]] = rest
+        given[holding[np.argmin(room[holding])]] = rest
     return given

@@ -24,6 +24,8 @@ from phalanx.model.gang import After, Gang, Role, Sizes
 from phalanx.model.plan import Bind
 from phalanx.perfmodel.speedup import scaled_us
 
+LOSSES = ("lose", "evict")
+
 
 @dataclass(slots=True)
 class Squad:
@@ -124,8 +126,8 @@ class Barrier:
         squad.seated.pop(self.state.gangs[number].name, None)
         attempt = self._open.pop(number, None)
         if attempt is not None:
-            attempt.end_us, attempt.lost = at_us, how == "lose" and attempt.works_from_us is not None
-        if how == "lose":
+            attempt.end_us, attempt.lost = at_us, how in LOSSES and attempt.works_from_us is not None
+        if how in LOSSES:
             self._lose_work(squad, at_us)
         else:
             squad.done.add(self.state.gangs[number].name)
@@ -206,7 +208,7 @@ def _member(squad: Squad, index: int, role: Role, after: After) -> Gang:
 def _for_members(scenario: Scenario, squads: list[Squad]) -> list[Happens]:
     names = {squad.gang.name: squad.names for squad in squads}
     return [
-        Happens(event.at_us, event.verb, event.node, gang, event.added)
+        Happens(event.at_us, event.verb, event.node, gang, event.added, event.by_us)
         for event in scenario.events
         if event.verb != "resize"
         for gang in (names[event.gang] if event.gang is not None else (None,))

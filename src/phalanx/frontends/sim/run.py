@@ -24,6 +24,12 @@ from phalanx.model.reason import Code
 from phalanx.perfmodel.speedup import scaled_us, speedup_at
 from phalanx.policy import named
 
+#: Points of a speed-up curve that a gang reports at the most.
+CURVE_POINTS = 1024
+
+#: Ways to leave that are no end: the gang queues again, and its work is lost.
+LOSSES = ("lose", "evict")
+
 Progress = Callable[[int, int], None]
 
 
@@ -65,7 +71,7 @@ def make_state(scenario: Scenario) -> State:
 def happenings(scenario: Scenario) -> list[Happens]:
     """The scenario's events in the words of the virtual clock. Sizes are pinned by a later policy."""
     return [
-        Happens(event.at_us, event.verb, event.node, event.gang, event.added)
+        Happens(event.at_us, event.verb, event.node, event.gang, event.added, event.by_us)
         for event in scenario.events
         if event.verb != "resize"
     ]
@@ -75,9 +81,11 @@ def curve_of(gang: Gang, truth: Truth) -> tuple[tuple[int, float], ...] | None:
     """What the in-job library of an elastic gang would report of its speed."""
     if not gang.elastic:
         return None
-    sizes = sorted({n for role in gang.roles if role.sizes.elastic for n in role.sizes.allowed})
-    most = sum(role.sizes.most for role in gang.roles if role.sizes.elastic)
-    return tuple((n, speedup_at(truth.speedup, n)) for n in sorted({*sizes, most}))
+    elastic = [role.sizes for role in gang.roles if role.sizes.elastic]
+    least, most = sum(sizes.least for sizes in elastic), sum(sizes.most for sizes in elastic)
+    # Every size where there are few; of a huge range enough points that the line between them is close.
+    step = max(1, (most - least) // CURVE_POINTS)
+    return tuple((n, speedup_at(truth.speedup, n)) for n in [*range(least, most, step), most])
 
 
 class World:
@@ -143,8 +151,8 @@ class Scribe:
         self.histories[number].append(Entry(at_us, how, 0, {}))
         attempt = self._open.pop(number, None)
         if attempt is not None:
-            attempt.end_us, attempt.lost = at_us, how == "lose"
-        if how != "lose":
+            attempt.end_us, attempt.lost = at_us, how in LOSSES
+        if how not in LOSSES:
             self.ends[number] = at_us
         self._note_closed_nodes()
 
@@ -172,6 +180,9 @@ def collect_results(
         members, places = scribe.last_places.get(number, (0, {}))
         reason = reasons.get(number)
         phase = record.phase.value
+        if record.phase is Phase.CANCELLED and record.doomed_by is not None and number not in scribe.starts:
+            message = f"cancelled, since {record.doomed_by} did not succeed"
+            reason = (Code.DEPENDENCY_FAILED, message, len(gang.after.names), 0)
         if record.phase is Phase.PENDING and reason is not None and reason[0] is Code.INFEASIBLE:
             phase = "infeasible"
         results.append(

@@ -1,0 +1,76 @@
+"""`python -m bench [--quick] [ROW...]`: one table of measured numbers beside what is aimed at.
+
+Nothing here fails because a machine is slow. The exit code is 1 only if a row crashes or a fast
+path disagrees with its reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import subprocess
+import sys
+import traceback
+from types import ModuleType
+
+import numpy as np
+
+from bench.measure import Measured, cpu_times, median
+
+ROWS = ("decide", "members", "cycle", "conservative", "snapshots", "memory", "kth", "placement", "openb")
+
+
+def main() -> int:
+    """Measure the rows asked for and print the table as it grows."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine and the simulator.")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and smaller worlds")
+    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; all of them if none is named")
+    asked = parser.parse_args()
+    unknown = [row for row in asked.rows if row not in ROWS]
+    if unknown:
+        parser.error(f"there is no row {', '.join(unknown)}; rows: {', '.join(ROWS)}")
+    if asked.bare:
+        return 0 if print_row(asked.rows[0], quick=asked.quick) else 1
+    print_machine()
+    crashed = [row for row in asked.rows or ROWS if not run_apart(row, quick=asked.quick)]
+    return 1 if crashed else 0
+
+
+def run_apart(row: str, *, quick: bool) -> bool:
+    """A row in a process of its own: memory that another row has warmed up would flatter it."""
+    command = [sys.executable, "-m", "bench", "--bare", row, *(["--quick"] if quick else [])]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def print_machine() -> None:
+    """Where the numbers come from: without that they say nothing."""
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
+    loop_ms = median(cpu_times(lambda: sum(range(2_000_000)), 5)) * 1e3
+    print(f"{os.cpu_count()} cores ({platform.machine()}), load {load}, {versions}; CPU time, medians")
+    print(f"a sum of 2,000,000 integers takes {loop_ms:.0f} ms here and now: compare rows between runs by that")
+    print(f"{'row':<13} {'measured':<28} {'target':<22} {'verdict':<8} what", flush=True)
+
+
+def print_row(row: str, *, quick: bool) -> bool:
+    """One line of the table; whether it could be measured at all."""
+    module: ModuleType | None = None
+    try:
+        module = importlib.import_module(f"bench.{row}")
+        found: Measured = module.run(quick=quick)
+    except Exception:  # noqa: BLE001 - the other rows are still worth measuring
+        print(f"{row:<13} {'crashed':<28} {'':<22} {'ERROR':<8} {getattr(module, 'WHAT', '')}", flush=True)
+        traceback.print_exc()
+        return False
+    verdict = "ok" if found.met else "MISSED"
+    print(f"{row:<13} {found.value:<28} {found.target:<22} {verdict:<8} {module.WHAT}", flush=True)
+    if found.note:
+        print(f"{'':<13} {found.note}", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

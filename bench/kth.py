@@ -1,0 +1,58 @@
+"""The whole command `phalanx sim` on a real log under EASY, every start checked."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.measure import Disagreement, Measured
+
+NAME = "kth"
+WHAT = "simulate KTH-SP2 (28,481 jobs) under EASY, whole command, exact starts"
+TARGET, AIM = 5_000, 10_000
+CLUSTERS = ("1x100", "100x1")
+
+
+def run(*, quick: bool) -> Measured:
+    """Jobs per CPU-second; the slower of one node with 100 places and 100 nodes with one."""
+    folder = find_traces() / "kth-sp2"
+    if not folder.is_dir():
+        return Measured("skipped", f"≥ {TARGET:,} /s", met=True, note="no kth-sp2 log; set PHALANX_TRACES")
+    rates = {cluster: simulate(folder, cluster) for cluster in (CLUSTERS[:1] if quick else CLUSTERS)}
+    slowest = min(rates.values())
+    note = ", ".join(f"{cluster} {rate:,.0f} /s" for cluster, rate in rates.items()) + f"; aim {AIM:,}"
+    return Measured(f"{slowest:,.0f} /s", f"≥ {TARGET:,} /s", slowest >= TARGET, note)
+
+
+def find_traces() -> Path:
+    """The folder of published logs."""
+    return Path(os.environ.get("PHALANX_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
+
+
+def simulate(folder: Path, cluster: str) -> float:
+    """Run the command once; the answer is jobs per CPU-second of the child."""
+    phalanx = Path(sys.executable).with_name("phalanx")
+    log = folder / "KTH-SP2-filtered.swf.gz"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [phalanx, "sim", log, "--cluster", cluster, "--policy", "easy", "--json"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    gangs = json.loads(done.stdout)[0]["gangs"]
+    check_starts(folder, {gang["name"]: gang["start_s"] for gang in gangs})
+    return len(gangs) / cpu_s
+
+
+def check_starts(folder: Path, found: dict[str, float]) -> None:
+    """Every start as the reference has it."""
+    with gzip.open(folder / "oracle-starts.csv.gz", "rt", encoding="utf-8") as file:
+        expected = {row["job_id"]: int(row["easy_one_pass_per_timestamp"]) for row in csv.DictReader(file)}
+    wrong = [name for name, start in expected.items() if found.get(name) != start]
+    if wrong or len(found) != len(expected):
+        raise Disagreement(f"{len(wrong)} of {len(expected)} starts differ, first: {wrong[:3]}")

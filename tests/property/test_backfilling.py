@@ -1,0 +1,108 @@
+"""Backfilling by the book: equal starts where places do not matter, and nobody's promised start moves later."""
+
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phalanx.control import forward
+from phalanx.engine.cycle import schedule
+from phalanx.frontends.sim.run import simulate
+from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
+from phalanx.testing.textbook import Job, run_conservative, run_easy, run_fcfs
+from phalanx.testing.worlds import Taste, draw_world
+
+PROCESSORS = 8
+
+
+def jobs(*, underestimates=True):
+    """Few sizes and times, so that ties and exact fits are common. An estimate may be right, generous or too small."""
+    spans = st.sampled_from([1, 2, 5, 10, 10, 30])
+    factors = [(1, 1), (2, 1), (3, 2), (1, 2)] if underestimates else [(1, 1), (2, 1), (3, 2)]
+    one = st.builds(
+        lambda submit, size, duration, factor: Job(submit, size, duration, max(1, duration * factor[0] // factor[1])),
+        st.integers(0, 30), st.integers(1, PROCESSORS), spans, st.sampled_from(factors),
+    )  # fmt: skip
+    return st.lists(one, min_size=1, max_size=12)
+
+
+def run_engine(drawn, nodes, policy, options=None):
+    """Starts in seconds, in the order of the jobs, on a cluster of slots."""
+    gangs = [
+        make_gang(f"j{index}", f"{job.size} slot=1", submit=job.submit, walltime=job.estimate)
+        for index, job in enumerate(drawn)
+    ]
+    truths = tuple(Truth(job.duration * SECOND_US) for job in drawn)
+    result = simulate(Scenario(make_nodes(nodes), (), tuple(gangs), truths), policy, options)
+    return [gang.start_us // SECOND_US for gang in result.gangs]
+
+
+ONE, MANY = f"1 slot={PROCESSORS}", f"{PROCESSORS} slot=1"
+
+
+@pytest.mark.parametrize("cluster", [ONE, MANY, "4 slot=2"])
+@given(drawn=jobs())
+def test_fcfs_is_the_textbook(cluster, drawn):
+    assert run_engine(drawn, cluster, "fcfs") == run_fcfs(drawn, PROCESSORS)
+
+
+@pytest.mark.parametrize("cluster", [ONE, MANY, "4 slot=2"])
+@given(drawn=jobs())
+def test_easy_is_the_textbook_wherever_the_processors_are(cluster, drawn):
+    assert run_engine(drawn, cluster, "easy") == run_easy(drawn, PROCESSORS)
+
+
+@pytest.mark.parametrize("cluster", [ONE, MANY])
+@given(drawn=jobs())
+def test_easy_filled_by_the_shortest_is_the_textbook(cluster, drawn):
+    assert run_engine(drawn, cluster, "easy", {"fill": "shortest"}) == run_easy(drawn, PROCESSORS, shortest=True)
+
+
+@given(drawn=jobs(underestimates=False))
+def test_conservative_is_the_textbook_on_one_node(drawn):
+    assert run_engine(drawn, ONE, "conservative") == run_conservative(drawn, PROCESSORS)
+
+
+# ---------------------------------------------------------------------- promised starts
+
+#: Nothing that may rightly move a start: every walltime is true, nobody goes before the head or holds a limit.
+STEADY = Taste(exact=True, failures=False, cancels=False, limits=False, priorities=False, holds=False)
+
+
+@st.composite
+def worlds(draw, taste=STEADY):
+    return draw_world(draw(st.randoms(use_true_random=False)), taste)
+
+
+def list_promised(world, policy, options):
+    """First start promised to every gang, and the start it got."""
+    promised = {}
+
+    def note(snapshot, chosen, *, explain=False):
+        told = schedule(snapshot, chosen, explain=True)
+        for reservation in told.reservations if options.get("reservations", 1) else ():
+            for number in reservation.gangs:
+                promised.setdefault(snapshot.gangs[number].name, reservation.start_us)
+        return schedule(snapshot, chosen, explain=explain)
+
+    with patch.object(forward, "schedule", note):
+        result = simulate(world, policy, options)
+    return [(gang.name, promised[gang.name], gang.start_us) for gang in result.gangs if gang.name in promised]
+
+
+@pytest.mark.parametrize("options", [{}, {"fill": "shortest"}], ids=["arrival", "shortest"])
+@given(world=worlds())
+def test_easy_never_delays_the_head(options, world):
+    """Whoever was promised a start as the head of its pool starts by then, whatever was filled in before it."""
+    for name, promised, start in list_promised(world, "easy", options):
+        assert start is not None, name
+        assert start <= promised, name
+
+
+@given(world=worlds())
+def test_conservative_never_delays_anybody(world):
+    for name, promised, start in list_promised(world, "conservative", {}):
+        assert start is not None, name
+        assert start <= promised, name

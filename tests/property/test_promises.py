@@ -1,0 +1,112 @@
+"""Whole simulations of drawn worlds, every promise checked after every event, under every policy.
+
+`phalanx.testing.checking.play` checks each snapshot, each plan, that the engine is pure and gives the same
+plan twice, and each gang's life. Here are the worlds, and what must hold when everything is over.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phalanx.engine.invariants import Promise
+from phalanx.frontends.sim.run import simulate
+from phalanx.testing.checking import play
+from phalanx.testing.worlds import Taste, draw_world
+
+POLICIES = {
+    "fcfs": ("fcfs", {}),
+    "easy": ("easy", {}),
+    "easy, shortest": ("easy", {"fill": "shortest"}),
+    "easy, 2": ("easy", {"reservations": 2}),
+    "easy, 3, shortest": ("easy", {"reservations": 3, "fill": "shortest"}),
+    "conservative": ("conservative", {}),
+}
+
+#: What a gang may have come to when nothing more can happen: everything broken was repaired again.
+SETTLED = {"completed", "cancelled", "infeasible"}
+
+
+EVERYTHING = Taste()
+
+
+@st.composite
+def worlds(draw, taste=EVERYTHING):
+    return draw_world(draw(st.randoms(use_true_random=False)), taste)
+
+
+def check_all_settled(world, result):
+    left = {gang.name: (gang.state, gang.reason) for gang in result.gangs if gang.state not in SETTLED}
+    # The exact search has a budget and says so when it is spent; that is an answer, if a rare one.
+    assert {name: why for name, why in left.items() if why[1][0] != "SearchBudget"} == {}
+    for gang in result.gangs:
+        assert (gang.state == "completed") == (gang.history[-1:] != [] and gang.history[-1].event == "complete")
+        assert gang.state != "infeasible" or gang.reason is not None
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(world=worlds())
+def test_every_promise_holds_and_nobody_starves(policy, world):
+    name, options = POLICIES[policy]
+    check_all_settled(world, play(world, name, options))
+
+
+@pytest.mark.parametrize("policy", ["easy", "easy, 2", "conservative"])
+@given(world=worlds(Taste(shares=False, limits=False)))
+def test_the_same_with_whole_devices_only(policy, world):
+    """Where no device was ever split the engine reads amounts instead of devices: another way through all of it."""
+    name, options = POLICIES[policy]
+    check_all_settled(world, play(world, name, options))
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+@given(world=worlds(Taste(windows=True)))
+def test_the_same_with_maintenance_and_reserved_nodes(policy, world):
+    name, options = POLICIES[policy]
+    check_all_settled(world, play(world, name, options))
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+@given(world=worlds(Taste(elastic=True)))
+def test_the_same_with_moldable_gangs(policy, world):
+    name, options = POLICIES[policy]
+    check_all_settled(world, play(world, name, options))
+
+
+@given(world=worlds(Taste(failures=False, cancels=False)))
+def test_a_calm_world_loses_nobody(world):
+    """Without failures and cancels every gang that could run completes, unless it waits for one that cannot."""
+    result = play(world, "easy", {})
+    doomed = {gang.name for gang in result.gangs if gang.state == "infeasible"}
+    for gang, outcome in zip(world.gangs, result.gangs, strict=True):
+        if outcome.state == "cancelled":
+            assert gang.after.names or gang.together, gang.name
+            assert doomed
+        assert len([entry for entry in outcome.history if entry.event == "bind"]) == (outcome.state == "completed")
+
+
+@given(world=worlds())
+def test_nothing_of_a_cancelled_gang_starts_later(world):
+    result = simulate(world, "easy", {})
+    for outcome in result.gangs:
+        events = [entry.event for entry in outcome.history]
+        assert events.count("cancel") <= 1
+        assert "cancel" not in events or events[-1] == "cancel"
+
+
+@given(world=worlds(Taste(gangs_max=4)))
+def test_until_is_a_prefix(world):
+    """What has happened by some time does not depend on whether anybody looks further."""
+    whole = simulate(world, "easy", {})
+    until_us = 20_000_000
+    part = simulate(replace(world, until_us=until_us), "easy", {})
+    for one, other in zip(whole.gangs, part.gangs, strict=True):
+        known = [entry for entry in one.history if entry.at_us <= until_us]
+        assert [(e.at_us, e.event, e.placement) for e in known] == [
+            (e.at_us, e.event, e.placement) for e in other.history
+        ]
+
+
+def test_every_promise_has_a_name_people_can_search_for():
+    assert {promise.value for promise in Promise} >= {"whole", "device", "limit", "together", "reservation"}

@@ -1,0 +1,127 @@
+"""The short cuts decide what the long way decides: the fast walk, the screen, and views kept up to date."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phalanx.control import forward
+from phalanx.engine import cycle
+from phalanx.engine.actions.plan_ahead import PlanAhead
+from phalanx.engine.kernels.slots import compute_slots
+from phalanx.engine.placement import NoPlace, Wish, place, retake, undo
+from phalanx.engine.session import Session
+from phalanx.frontends.sim.run import make_state, simulate
+from phalanx.policy import named
+from phalanx.testing.worlds import Taste, draw_world
+
+EVERYTHING = Taste()
+POLICIES = {"fcfs": ("fcfs", {}), "easy": ("easy", {}), "shortest": ("easy", {"fill": "shortest"})}
+
+
+@st.composite
+def worlds(draw, taste=EVERYTHING):
+    return draw_world(draw(st.randoms(use_true_random=False)), taste)
+
+
+def compare_passes(world, policy, other, view):
+    """Play a world, and at every pass hold another way of deciding to the same answer."""
+    name, options = POLICIES[policy]
+
+    def both(snapshot, chosen, *, explain=False):
+        plan = cycle.schedule(snapshot, chosen, explain=True)
+        assert view(plan) == view(other(snapshot, chosen))
+        return cycle.schedule(snapshot, chosen, explain=explain)
+
+    with patch.object(forward, "schedule", both):
+        simulate(world, name, options)
+
+
+def plan_the_long_way(snapshot, policy):
+    with patch.object(cycle, "_walk", PlanAhead):
+        return cycle.schedule(snapshot, policy, explain=True)
+
+
+def list_starts(plan):
+    """Who starts, at which size, and when the head would."""
+    starts = [(decision.gang, decision.members, decision.length_us) for decision in plan.decisions]
+    return starts, plan.infeasible
+
+
+def list_places(plan):
+    """The same with nodes and devices, and with the reservations."""
+    promised = sorted((r.gangs, r.start_us, r.end_us, list_nodes(r)) for r in plan.reservations)
+    return [decision.key() for decision in plan.decisions], plan.infeasible, promised
+
+
+def list_nodes(reservation):
+    return [(seats.nodes.tolist(), seats.counts.tolist()) for per_gang in reservation.seats for seats in per_gang]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(world=worlds())
+def test_the_fast_walk_starts_whom_the_general_walk_starts(policy, world):
+    compare_passes(world, policy, plan_the_long_way, list_starts)
+
+
+@pytest.mark.parametrize("policy", ["easy", "shortest"])
+@given(world=worlds())
+def test_the_fast_walk_finds_the_places_of_the_general_walk(policy, world):
+    compare_passes(world, policy, plan_the_long_way, list_places)
+
+
+@pytest.mark.parametrize("taste", [Taste(), Taste(ties=False, priorities=False, limits=False)], ids=["all", "plain"])
+@pytest.mark.parametrize("policy", POLICIES)
+@given(data=st.data())
+def test_the_screen_never_hides_a_start(policy, taste, data):
+    """A cycle that says "nobody fits" without looking says it only where looking says the same."""
+    name, options = POLICIES[policy]
+    world = data.draw(worlds(taste))
+
+    def both(snapshot, chosen, *, explain=False):
+        quick = cycle.schedule(snapshot, chosen)
+        with patch.object(cycle, "nobody_fits", lambda *_: False):
+            slow = cycle.schedule(snapshot, chosen)
+        assert quick.key()[:3] == slow.key()[:3]
+        return quick
+
+    with patch.object(forward, "schedule", both):
+        simulate(world, name, options)
+
+
+@given(world=worlds(Taste(gangs_max=6, ties=False, holds=False)), rng=st.randoms(use_true_random=False))
+def test_a_view_kept_up_to_date_equals_a_fresh_one(world, rng):
+    """Seats taken and given back in any order: slots, totals and sums per domain are what a new view counts."""
+    state = make_state(world)
+    for gang in world.gangs:
+        state.submit(gang)
+    session = Session(state.snapshot(), named("fcfs"))
+    view = session.view
+    held = []
+    for _ in range(12):
+        form = rng.choice(state.forms)
+        if held and rng.randint(1, 3) == 1:
+            undo(view, *held.pop(rng.randrange(len(held))))
+        else:
+            placed = place(view, Wish(form, rng.randint(1, 3)))
+            if not isinstance(placed, NoPlace):
+                held.append((form, placed))
+                if rng.randint(1, 3) == 1:
+                    undo(view, form, placed)
+                    retake(view, form, placed)
+        for role in form.roles:
+            check_row(view, role.shape)
+
+
+def check_row(view, shape):
+    row = view.slots(shape)
+    fresh = (
+        compute_slots(row.need, view.free, view.device_free, view.fleet.device_column, shared=view.shared) * row.mask
+    )
+    assert row.slots.tolist() == fresh.tolist()
+    assert row.total == int(fresh.sum())
+    for level, domains in enumerate(view.fleet.domains):
+        sums = np.bincount(domains, weights=fresh).astype(int)
+        assert view.domain_sums(row, level).tolist() == sums[view.fleet.domain_by_run[level]].tolist()

@@ -1,0 +1,51 @@
+"""Promises that are kept from cycle to cycle, where the random worlds found us wrong."""
+
+from phalanx.engine.cycle import schedule
+from phalanx.engine.invariants import check_plan
+from phalanx.frontends.sim.run import simulate
+from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.policy import named
+from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, occupy
+
+KEEP = named("conservative")
+
+
+def test_a_promised_start_comes_even_if_nothing_else_happens_then():
+    """R overruns and then ends early by the new guess: nobody is left who could wake the clock at the promised time."""
+    gangs = (
+        make_gang("R", "1 gpu=1", walltime=10),
+        make_gang("U", "1 gpu=1", submit=20),
+        make_gang("V", "1 gpu=1", submit=20),
+    )
+    durations = (30, 10, 10)
+    scenario = Scenario(make_nodes("1 gpu=1"), (), gangs, tuple(Truth(d * SECOND_US) for d in durations))
+    assert [gang.state for gang in simulate(scenario, "conservative").gangs] == ["completed"] * 3
+
+
+def test_the_clock_is_woken_at_the_next_promised_start():
+    state = make_state("1 gpu=1", gangs=[make_gang("A", "1 gpu=1", walltime=10)])
+    occupy(state, 0, [1000], walltime=100)
+    plan = schedule(state.snapshot(), KEEP)
+    assert [reservation.start_us for reservation in plan.reservations] == [100 * SECOND_US]
+    assert plan.wake_at_us == 100 * SECOND_US
+
+
+def test_a_promise_made_before_any_device_was_split_gets_devices_when_one_is():
+    """Until then amounts said it all; from now on a promise without devices would keep nothing."""
+    state = make_state("1 gpu=2", gangs=[make_gang("A", "1 gpu=2", walltime=10)])
+    holder = len(state.gangs)
+    occupy(state, 0, [1000, 0], walltime=100)
+    state.apply(schedule(state.snapshot(), KEEP))
+    state.submit(make_gang("S", "1 gpu=0.5", walltime=1000))
+    for _ in range(2):
+        snapshot = state.snapshot()
+        plan = schedule(snapshot, KEEP)
+        assert check_plan(snapshot, plan, KEEP) == []
+        assert [reservation.gangs for reservation in plan.reservations][:1] == [(0,)]
+        state.apply(plan)
+    state.now_us = 100 * SECOND_US
+    state.complete(holder)
+    snapshot = state.snapshot()
+    plan = schedule(snapshot, KEEP)
+    assert 0 in [bind.gang for bind in plan.decisions]
+    assert check_plan(snapshot, plan, KEEP) == []
