@@ -95,6 +95,12 @@ def widen_seats(seats: Seats, devices: int) -> Seats:
     return Seats(seats.role, seats.nodes, seats.counts, table, seats.members)
 
 
+def widen_promise(promise: Reservation, devices: int) -> Reservation:
+    """The same promise over wider tables."""
+    seats = tuple(tuple(widen_seats(each, devices) for each in per_gang) for per_gang in promise.seats)
+    return Reservation(promise.gangs, promise.start_us, promise.end_us, seats)
+
+
 def touches(promise: Reservation, nodes: BoolArray) -> bool:
     """Whether a promise names any of these nodes."""
     return any(bool(nodes[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang)

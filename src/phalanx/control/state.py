@@ -12,7 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.control.columns import Table
-from phalanx.control.records import NOTHING, PENDING, RUNNING, Group, Record, allocation_columns, touches, widen_seats
+from phalanx.control.records import (
+    NOTHING,
+    PENDING,
+    RUNNING,
+    Group,
+    Record,
+    allocation_columns,
+    touches,
+    widen_promise,
+    widen_seats,
+)
 from phalanx.control.tenants import Tenants
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
@@ -199,13 +209,17 @@ class State:
             self._dependents.setdefault(name, []).append(number)
 
     def _join_group(self, number: int, record: Record, word: str, wanted: int) -> None:
-        index = self._group_by_word.setdefault(word, len(self.groups))
-        if index == len(self.groups):
+        index = self._group_by_word.get(word, -1)
+        if index < 0 or len(self.groups[index].gangs) >= self.groups[index].wanted:
+            index = self._group_by_word[word] = len(self.groups)  # a word may be used again once its group is full
             self.groups.append(Group(word, wanted, []))
         group = self.groups[index]
+        gone = [other for other in group.gangs if self.records[other].phase.ended and not self.records[other].attempts]
+        if gone:
+            record.doomed_by = self.gangs[gone[0]].name
         group.gangs.append(number)
         record.group = index
-        if len(group.gangs) >= group.wanted:
+        if len(group.gangs) >= group.wanted and not gone:
             least = [(self.gangs[n], tuple(r.sizes.least for r in self.gangs[n].roles)) for n in group.gangs]
             group.form = self.group_forms[index] = self._intern(form_at_sizes(self.fleet, tuple(least)))
 
@@ -479,7 +493,10 @@ class State:
                 for seats in record.seats:
                     self._seat(record, record.row, seats)
         self._columns_at = ()
+        width = self.device_free.shape[1]
+        self.promises = {first: widen_promise(promise, width) for first, promise in self.promises.items()}
         self.judged.clear()  # feasibility is judged again when nodes change
+        self.fresh.update(n for n, record in enumerate(self.records) if record.phase is Phase.PENDING)
         self._nodes_changed()
 
     def _nodes_changed(self) -> None:

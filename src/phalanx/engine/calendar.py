@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.session import Ends, Question, Session
@@ -70,6 +71,8 @@ def view_at(session: Session, ends: Ends, at_us: int) -> View:
     if session.view.shared:
         device_free = session.view.device_free.copy()
         np.add.at(device_free, ends.node[gone], ends.devices[gone])
+    elif session.fleet.device_column >= 0:
+        device_free = keep_devices(device_free, free[:, session.fleet.device_column])
     view = View(session.fleet, free, device_free, shared=session.view.shared, usable=session.in_service)
     view.usable_by_exempt = session.view.usable_by_exempt
     return view

@@ -17,24 +17,25 @@ from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.turns import Turns, order_turns
 from phalanx.engine.view import View
 from phalanx.model.fleet import BoolArray
-from phalanx.model.plan import Plan
+from phalanx.model.plan import Plan, Reservation
 from phalanx.model.snapshot import Snapshot
 
 
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Plan:
     """Decide what starts now; with `explain`, also why everything else does not."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
+    gated = _judge_gated(snapshot) if snapshot.fresh else ()
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.up & nodes.open)
     if not explain and not policy.keep and nobody_fits(snapshot, view):
-        return Plan(settled=True, wake_at_us=_next_boundary(snapshot))
+        return Plan(infeasible=gated, settled=not gated, wake_at_us=_next_wake(snapshot))
     # 1. A working copy, and whose turn it is.
     session = Session(snapshot, policy, view)
     turns = order_turns(session)
     # 2. What can never run here is told so once and has no turn: it may not hold up anybody.
     impossible = _find_impossible(session, turns)
     some_impossible = bool(impossible.any())
-    infeasible = _newly_judged(session, turns, impossible) if some_impossible else ()
+    infeasible = gated + (_newly_judged(session, turns, impossible) if some_impossible else ())
     # 3. Down the order: start, reserve, fill.
     walk = _walk(session, turns.keep(~impossible) if some_impossible else turns)
     walk.run()
@@ -46,7 +47,7 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Pl
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
-        wake_at_us=_next_boundary(snapshot),
+        wake_at_us=_next_wake(snapshot, reservations if policy.keep else ()),
         settled=isinstance(walk, Walk),
     )
 
@@ -70,6 +71,18 @@ def _find_impossible(session: Session, turns: Turns) -> BoolArray:
     return impossible
 
 
+def _judge_gated(snapshot: Snapshot) -> tuple[int, ...]:
+    """Newcomers that have no turn yet (held, waiting) and could never run: nobody should release them to find out."""
+    pending, found = snapshot.pending, []
+    for row in (pending.alive & (pending.gate != 0)).nonzero()[0].tolist():
+        number = int(pending.gang[row])
+        if number not in snapshot.fresh or number in snapshot.judged:
+            continue
+        if int(pending.size[row]) > empty_ceiling(snapshot.fleet, snapshot.forms[int(pending.form[row])], None):
+            found.append(number)
+    return tuple(found)
+
+
 def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tuple[int, ...]:
     gangs = session.snapshot.pending.gang
     told = session.snapshot.judged
@@ -77,7 +90,8 @@ def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tupl
     return tuple(number for number in numbers if number not in told)
 
 
-def _next_boundary(snapshot: Snapshot) -> int | None:
-    """Windows open and close without anybody telling us."""
-    ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
-    return min(ahead, default=None)
+def _next_wake(snapshot: Snapshot, promises: tuple[Reservation, ...] = ()) -> int | None:
+    """Windows open and close, and promised starts come, without anybody telling us."""
+    ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
+    ahead += [promise.start_us for promise in promises]
+    return min((at for at in ahead if at > snapshot.now_us), default=None)

@@ -54,6 +54,14 @@ class Limits:
                 return over
         return None if len(by_user) == 1 else self._check_queues(queue, np.asarray(total), self._queue_usage)
 
+    def users_allow(self, shares: Sequence[tuple[int, IntArray]], *, empty: bool) -> bool:
+        """Whether no person of these (user, asked) would pass their own ceiling."""
+        room = _room(self._users.limit, self._user_usage, empty=empty)
+        by_user: dict[int, IntArray] = {}
+        for user, asked in shares:
+            by_user[user] = by_user.get(user, 0) + asked
+        return all(bool((asked <= room[user]).all()) for user, asked in by_user.items())
+
     def check_empty(self, queue: int, user: int, asked: IntArray) -> OverLimit | None:
         """The same with nothing in use: a gang over such a ceiling can never run."""
         if not self.any:

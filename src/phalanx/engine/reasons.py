@@ -48,6 +48,11 @@ def judge_pending(session: Session, turns: Turns, impossible: BoolArray, walk: W
     codes = np.where(pending.alive, pending.gate, 0).astype(np.int8)
     needed, available = np.zeros(len(codes), dtype=np.int64), np.zeros(len(codes), dtype=np.int64)
     sums: dict[bytes, IntArray] = {}
+    for row in np.flatnonzero(codes).tolist():  # held or waiting, but told already that it can never run
+        form = session.snapshot.forms[int(pending.form[row])]
+        most = empty_ceiling(session.fleet, form, None)
+        if int(pending.size[row]) > most:
+            codes[row], needed[row], available[row] = Code.INFEASIBLE, pending.size[row], most
     rooms = [measure_room(session, question, sums) for question in turns.questions]
     judged = _judge_turns(session, turns, impossible, walk, rooms)
     codes[turns.rows], needed[turns.rows], available[turns.rows] = judged

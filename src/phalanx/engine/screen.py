@@ -21,8 +21,8 @@ FORMS_MOST = 16
 def nobody_fits(snapshot: Snapshot, view: View) -> bool:
     """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
     pending = snapshot.pending
-    if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms:
-        return False
+    if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.limited and snapshot.fresh):
+        return False  # with limits, a newcomer may have to be told that it can never run
     rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
     if snapshot.settled_upto and _refusals_stand(snapshot):
         rows = rows[pending.gang[rows] >= snapshot.settled_upto]

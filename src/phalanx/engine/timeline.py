@@ -14,6 +14,7 @@ from operator import add
 import numpy as np
 
 from phalanx.engine.calendar import collect_ends
+from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.fill import Room, choose_nodes
 from phalanx.engine.kernels.lanes import LaneTable, cut_lanes, trace_lanes
 from phalanx.engine.kernels.release import NEVER
@@ -273,6 +274,8 @@ class Timeline:
         free = np.array([free for free, _ in least], dtype=np.int64).reshape(len(self.lines), len(self.fleet.kinds))
         if self._with_devices:
             devices = np.array([devices for _, devices in least], dtype=np.int16).reshape(len(self.lines), -1)
+        elif self.fleet.device_column >= 0:
+            devices = keep_devices(self.fleet.device_capacity, free[:, self.fleet.device_column])
         else:
             devices = self.fleet.device_capacity
         usable = self.session.in_service

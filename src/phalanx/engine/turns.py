@@ -101,7 +101,12 @@ class Turns:
         vectors = np.array([asked_units(session, question.form, 1) for question in self.questions])
         vectors = vectors.reshape(len(self.questions), len(session.fleet.kinds))
         by_queue, by_user = session.limits.caps(vectors, empty=empty)
-        return by_queue[self.queue, self.question], by_user[self.user, self.question]
+        users = by_user[self.user, self.question]
+        for turn, row in enumerate(self.rows.tolist()) if self.members else ():
+            if row in self.members:  # each gang of a group counts for its own user
+                offer = Offer(self.questions[int(self.question[turn])].form, 1, 0)
+                users[turn] = session.limits.users_allow(list_shares(session, self, turn, offer), empty=empty)
+        return by_queue[self.queue, self.question], users
 
 
 def order_turns(session: Session) -> Turns:
@@ -116,7 +121,7 @@ def order_turns(session: Session) -> Turns:
     for turn, row in enumerate(rows.tolist()) if members else ():
         if row in members:
             form[turn] = session.snapshot.group_forms[int(pending.group[row])]
-    return Turns(pending, rows, _ask(session, form, rows), members)
+    return Turns(pending, rows, _ask(session, form, rows, members), members)
 
 
 def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int, list[int]]]:
@@ -133,7 +138,7 @@ def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int,
     return np.array(keep, dtype=np.int64), members
 
 
-def _ask(session: Session, form: IntArray, rows: IntArray) -> tuple[IntArray, list[Question]]:
+def _ask(session: Session, form: IntArray, rows: IntArray, members: Groups) -> tuple[IntArray, list[Question]]:
     forms = session.snapshot.forms
     if all(window.maintenance for window in session.snapshot.windows):
         if len(forms) <= 64:  # few forms: number them as they are instead of finding the ones in use
@@ -145,6 +150,8 @@ def _ask(session: Session, form: IntArray, rows: IntArray) -> tuple[IntArray, li
     owners = (session.snapshot.pending.queue[rows].tolist(), session.snapshot.pending.user[rows].tolist())
     for turn, (number, q, u) in enumerate(zip(form.tolist(), *owners, strict=True)):
         exempt = session.exempt_of(q, u)
+        for row in members.get(int(rows[turn]), ()):  # of several that start together, what all may use
+            exempt &= session.exempt_of(q, int(session.snapshot.pending.user[row]))
         session.ask_as(exempt)
         asked[turn] = questions.setdefault(Question(forms[number], exempt), len(questions))
     return asked, list(questions)
@@ -199,10 +206,13 @@ def list_shares(session: Session, turns: Turns, turn: int, offer: Offer) -> list
 
 def start_turn(session: Session, turns: Turns, turn: int, offer: Offer, places: Places) -> None:
     """Write a start down: the binds, the end for the calendar, the charge to queue and users. Room is the walk's."""
-    now = session.snapshot.now_us
-    for row, seats in zip(turns.rows_of(turn), places, strict=True):
-        session.binds.append(Bind(int(session.snapshot.pending.gang[row]), seats, offer.length_us))
-    session.bound.append((offer.form, places, now + offer.length_us))
+    now, pending, rows = session.snapshot.now_us, session.snapshot.pending, turns.rows_of(turn)
+    for row, gang, seats in zip(rows, offer.form.gangs, places, strict=True):
+        # Starting together says nothing about ending together.
+        length = offer.length_us if len(rows) == 1 else int(pending.length_us[row])
+        session.binds.append(Bind(int(pending.gang[row]), seats, length))
+        form = offer.form if len(rows) == 1 else Form((gang,))
+        session.bound.append((form, (seats,), now + length))
     for user, asked in list_shares(session, turns, turn, offer) if session.limits.any else ():
         session.limits.charge(int(turns.queue[turn]), user, asked)
 

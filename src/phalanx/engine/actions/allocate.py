@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from phalanx.engine.calendar import Start, find_shadow, find_start
+from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
 from phalanx.engine.session import Question, Session, empty_ceiling
 from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
 from phalanx.engine.view import View
-from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.fleet import BoolArray, IntArray, MilliArray
 from phalanx.model.form import Form, RoleForm
 from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
@@ -219,7 +220,9 @@ class Walk:
         def first(role: RoleForm) -> IntArray:
             now = self.views[0].slots(role.shape, wish.exempt).slots
             kept = self.views[-1].slots(role.shape, wish.exempt).slots
-            return now - kept
+            # Between the roles of one gang the first view has moved on already.
+            idle: IntArray = np.maximum(now - kept, 0)
+            return idle
 
         return first
 
@@ -252,8 +255,7 @@ class Walk:
         for view, head in zip(self.views[1:], self.shadows, strict=True):
             assert head.start is not None
             free = np.minimum(free, head.start.view.free[nodes])
-            if view.shared:
-                device_free = np.minimum(device_free, head.start.view.device_free[nodes])
+            device_free = self._devices_left(device_free, head.start.view.device_free[nodes], free)
             view.overwrite(nodes, free, device_free)
 
     # -------------------------------------------------------------- blocking
@@ -279,6 +281,13 @@ class Walk:
                 meets = pools[pool.tobytes()] = bool((pool & head.pool).any())
             if meets:
                 self.mode[index] = mode
+
+    def _devices_left(self, now: MilliArray, then: MilliArray, free: IntArray) -> MilliArray:
+        """Devices that are free now and then. Of devices never split, any will do: as many as the amounts say."""
+        if self.session.view.shared:
+            return np.minimum(now, then)
+        column = self.session.fleet.device_column
+        return now if column < 0 else keep_devices(now, free[:, column])
 
     def _refuse_by_sums(self, turn: int, index: int, size: int) -> bool:
         """Whether sums alone show that a filler would delay the one reservation there is.
@@ -325,8 +334,7 @@ class Walk:
         for head in self.shadows:
             assert head.start is not None
             free = np.minimum(free, head.start.view.free)
-            if base.shared:
-                device_free = np.minimum(device_free, head.start.view.device_free)
+            device_free = self._devices_left(device_free, head.start.view.device_free, free)
             view = View(self.session.fleet, free, device_free, shared=base.shared, usable=self.session.in_service)
             view.usable_by_exempt = base.usable_by_exempt
             self.views.append(view)

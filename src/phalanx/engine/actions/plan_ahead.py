@@ -11,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.kernels.release import NEVER
-from phalanx.engine.placement import Places, find_ceiling, retake
+from phalanx.engine.placement import Places, find_ceiling, retake, undo
 from phalanx.engine.session import Question, Session, empty_ceiling
 from phalanx.engine.timeline import Timeline
 from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
+from phalanx.engine.view import find_need
 from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Reservation, Seats
@@ -173,25 +174,26 @@ class PlanAhead:
         return max(offer.length_us, self.timeline.last_claim_us + 1 - self.now)
 
     def _with_devices(self, form: Form, places: Places) -> Places:
-        """Choose devices for places that the lanes found without looking at devices."""
+        """Choose real devices for places that were found by amounts, as long as no device was ever split."""
         view = self.session.view
         if view.shared or view.fleet.device_column < 0:
             return places
-        role = form.roles[0]
-        if not form.open_size:
-            return places
-        need = view.slots(role.shape).need
-        seats = places[0][0]
-        devices = view.take(need, seats.nodes, seats.counts)
-        chosen = Seats(0, seats.nodes, seats.counts, devices, seats.members)
-        view.take_seats(need, chosen, sign=-1)
-        return ((chosen,),)
+        chosen: list[tuple[Seats, ...]] = []
+        for gang, seats_by_role in zip(form.gangs, places, strict=True):
+            taken = []
+            for seats in seats_by_role:
+                devices = view.take(find_need(view.fleet, gang.roles[seats.role].shape), seats.nodes, seats.counts)
+                taken.append(Seats(seats.role, seats.nodes, seats.counts, devices, seats.members))
+            chosen.append(tuple(taken))
+        undo(view, form, tuple(chosen))
+        return tuple(chosen)
 
     def _start(self, turn: int, offer: Offer, places: Places) -> None:
         start_turn(self.session, self.turns, turn, offer, places)
         self.started[turn] = True
         retake(self.session.view, offer.form, places)
-        self.timeline.claim(offer.form, places, self.now, self.now + offer.length_us)
+        for form, own, end_us in self.session.bound[-len(places) :]:
+            self.timeline.claim(form, own, self.now, end_us)
 
     # ------------------------------------------------------------------ reserving
 

@@ -31,6 +31,12 @@ def choose_devices(fleet: Fleet, need: Need, nodes: IntArray, counts: IntArray, 
     return taken
 
 
+def keep_devices(devices: MilliArray, amounts: IntArray) -> MilliArray:
+    """The same devices with only as many left free as the amounts say; for nodes whose devices were never split."""
+    rank = (devices == MILLI).cumsum(axis=1)
+    return np.where(rank <= (amounts // MILLI)[:, None], devices, np.int16(0)).astype(np.int16)
+
+
 def _share_devices(room: MilliArray, share: int, count: int, taken: MilliArray) -> None:
     left = room.astype(np.int64)
     for _ in range(count):
