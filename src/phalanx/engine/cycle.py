@@ -17,7 +17,7 @@ from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.turns import Turns, order_turns
 from phalanx.engine.view import View
 from phalanx.model.fleet import BoolArray
-from phalanx.model.plan import Plan, Reservation
+from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
 
 
@@ -47,7 +47,7 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Pl
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
-        wake_at_us=_next_wake(snapshot, reservations if policy.keep else ()),
+        wake_at_us=_next_wake(snapshot),
         settled=isinstance(walk, Walk),
     )
 
@@ -90,8 +90,11 @@ def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tupl
     return tuple(number for number in numbers if number not in told)
 
 
-def _next_wake(snapshot: Snapshot, promises: tuple[Reservation, ...] = ()) -> int | None:
-    """Windows open and close, and promised starts come, without anybody telling us."""
-    ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
-    ahead += [promise.start_us for promise in promises]
-    return min((at for at in ahead if at > snapshot.now_us), default=None)
+def _next_wake(snapshot: Snapshot) -> int | None:
+    """Windows open and close without anybody telling us.
+
+    A promised start is no reason to wake: whatever frees its places is an event. Waking then would find
+    an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
+    """
+    ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
+    return min(ahead, default=None)

@@ -22,14 +22,6 @@ def test_a_promised_start_comes_even_if_nothing_else_happens_then():
     assert [gang.state for gang in simulate(scenario, "conservative").gangs] == ["completed"] * 3
 
 
-def test_the_clock_is_woken_at_the_next_promised_start():
-    state = make_state("1 gpu=1", gangs=[make_gang("A", "1 gpu=1", walltime=10)])
-    occupy(state, 0, [1000], walltime=100)
-    plan = schedule(state.snapshot(), KEEP)
-    assert [reservation.start_us for reservation in plan.reservations] == [100 * SECOND_US]
-    assert plan.wake_at_us == 100 * SECOND_US
-
-
 def test_a_promise_made_before_any_device_was_split_gets_devices_when_one_is():
     """Until then amounts said it all; from now on a promise without devices would keep nothing."""
     state = make_state("1 gpu=2", gangs=[make_gang("A", "1 gpu=2", walltime=10)])

@@ -166,12 +166,14 @@ class PlanAhead:
     def _span(self, turn: int, offer: Offer) -> int:
         """How long a gang must be able to stay.
 
-        Without a stated walltime nobody knows when it ends, so it may not stand where a reservation will
-        be needed, however late that is; against windows the default length counts.
+        Without a stated walltime nobody knows when it ends, so it may not stand where somebody ahead of it
+        has a reservation, however late that is. Those behind it were planned around its default length, and
+        against windows that length counts as well.
         """
         if self.turns.proven[turn]:
             return offer.length_us
-        return max(offer.length_us, self.timeline.last_claim_us + 1 - self.now)
+        ahead_us = max((reservation.start_us for _, reservation in self.reservations), default=self.now)
+        return max(offer.length_us, ahead_us + 1 - self.now)
 
     def _with_devices(self, form: Form, places: Places) -> Places:
         """Choose real devices for places that were found by amounts, as long as no device was ever split."""
