@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
+from phalanx.engine.actions.by_sums import SumsWalk, sums_decide
 from phalanx.engine.actions.plan_ahead import PlanAhead
 from phalanx.engine.policy import Policy
 from phalanx.engine.reasons import judge_pending
@@ -27,8 +28,15 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Pl
     gated = _judge_gated(snapshot) if snapshot.fresh else ()
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.up & nodes.open)
-    if not explain and not policy.keep and nobody_fits(snapshot, view):
+    by_sums = not explain and sums_decide(snapshot, policy)
+    # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
+    screened = not explain and not policy.keep and (snapshot.settled_upto > 0 or not by_sums)
+    if screened and nobody_fits(snapshot, view):
         return Plan(infeasible=gated, settled=not gated, wake_at_us=_next_wake(snapshot))
+    if by_sums:
+        quick = SumsWalk(snapshot, view)
+        if quick.run(policy):
+            return Plan(decisions=tuple(quick.binds), infeasible=gated, settled=not gated)
     # 1. A working copy, and whose turn it is.
     session = Session(snapshot, policy, view)
     turns = order_turns(session)

@@ -157,8 +157,7 @@ class Walk:
         if filling:
             if self._refuse_by_sums(turn, index, size):
                 return
-            if not self._sums_suffice(turn):
-                self._compute_reservations()
+            self._compute_reservations()
         outcome = self._try_offers(turn, index, question)
         if outcome is not None:
             self._start(turn, *outcome)
@@ -233,9 +232,6 @@ class Walk:
         if level:
             undo(self.views[level], offer.form, places)
             retake(session.view, offer.form, places)
-        sums = self._sums
-        if sums is not None and self._questions[turn] == sums.question and int(self.gone[turn]) > sums.at_us:
-            self._sums = Sums(sums.question, sums.at_us, sums.extra - offer.size)
         if self.shadows:
             gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
             self._settle(offer.form, places, gone_us)
@@ -303,13 +299,6 @@ class Walk:
             shadow_us, extra = find_shadow(self.session, self.turns.questions[index], self._sizes[head])
             self._sums = Sums(index, shadow_us, extra)
         return self._sums.at_us != NEVER and int(self.gone[turn]) > self._sums.at_us and size > self._sums.extra
-
-    def _sums_suffice(self, turn: int) -> bool:
-        """On a single node places cannot matter, so a rigid filler that the sums let pass needs no view either."""
-        sums = self._sums
-        if sums is None or sums.at_us == NEVER or self.shadows or len(self.session.fleet) > 1:
-            return False
-        return not self.session.snapshot.pending.elastic[self.turns.rows[turn]]
 
     def _compute_reservations(self) -> None:
         """Find starts that somebody now wants to fill around. Most passes end without needing them."""

@@ -109,7 +109,7 @@ def choose_nodes(room: Room, role: RoleForm, size: int) -> tuple[IntArray, IntAr
         last_run = _place_groups(room, role, (low, high, level), size, counts)
     else:
         _place_preferred(room, (low, high, level), size, counts)
-    walked = np.flatnonzero(counts)
+    walked = counts.nonzero()[0]
     if last_run >= 0:
         # The smaller last group must hold the last ranks, or it would shift every later group.
         run = np.searchsorted(fleet.run_starts[role.segment_level], walked, side="right") - 1
@@ -194,7 +194,7 @@ def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
         offset = int(np.searchsorted(starts, low)) if low else 0
         until = int(np.searchsorted(starts, high)) if high < len(room.slots) else len(starts)
         sums = room.run_sums(level)[offset:until]
-        holding = np.flatnonzero(sums >= size)
+        holding = (sums >= size).nonzero()[0]
         if not len(holding):
             full, last, size = _split(room, level, offset, sums, size)
             for index in full.tolist() if level < innermost else ():
@@ -212,7 +212,7 @@ def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
 
 def _split(room: Room, level: int, offset: int, sums: IntArray, size: int) -> tuple[IntArray, int, int]:
     """Fewest runs, fullest first: those taken whole, the one for the rest (-1: none), and the rest."""
-    runs = np.flatnonzero(sums)
+    runs = sums.nonzero()[0]
     keys = [room.fleet.domain_by_run[level][runs + offset]]
     keys += [_reduce(room.fleet, amount, level)[runs + offset] for amount in reversed(room.unasked)]
     order = runs[np.lexsort([*keys, -sums[runs]])]
