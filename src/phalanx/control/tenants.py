@@ -59,9 +59,13 @@ class Tenants:
 
     def settle(self) -> None:
         """Bring the usage up to date."""
-        for queue, user, units in self._unsettled:
-            self.user_columns.usage[user] += units
-            self.queue_columns.usage[self._chains[queue]] += units
+        if not self._unsettled:
+            return
+        units = np.array([units for _, _, units in self._unsettled]).reshape(len(self._unsettled), -1)
+        np.add.at(self.user_columns.usage, [user for _, user, _ in self._unsettled], units)
+        queues = np.array([queue for queue, _, _ in self._unsettled])
+        for queue in np.unique(queues).tolist():
+            self.queue_columns.usage[self._chains[queue]] += units[queues == queue].sum(axis=0)
         self._unsettled.clear()
 
     def copy(self) -> None:

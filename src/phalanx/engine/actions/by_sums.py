@@ -54,6 +54,8 @@ class SumsWalk:
         """Start whoever may; False if somebody asks what only the general walk answers."""
         pending = self.pending
         rows = policy.order(self.snapshot, (pending.alive & (pending.gate == 0)).nonzero()[0])
+        if not len(rows):
+            return True
         sizes = pending.size[rows]
         if pending.elastic[rows].any() or int(sizes.max()) > self._most():
             return False
