@@ -13,7 +13,7 @@ import pytest
 from phalanx.control.state import State
 from phalanx.control.tenants import Tenants
 from phalanx.engine import cycle, placement, turns, view
-from phalanx.engine.actions import allocate
+from phalanx.engine.actions import allocate, by_sums
 from phalanx.engine.actions.allocate import Walk
 from phalanx.engine.invariants import InvariantError, Promise
 from phalanx.engine.kernels import devices
@@ -258,12 +258,25 @@ def find_departure(policy, textbook):
     return None if starts == expected else (starts, expected)
 
 
+@pytest.fixture
+def only_the_general_walk(monkeypatch):
+    """These jobs are all of one form, and a quicker walk would decide about them."""
+    monkeypatch.setattr(cycle, "sums_decide", lambda *_: False)
+
+
+@pytest.mark.usefixtures("only_the_general_walk")
 def test_there_is_no_reservation_at_all(monkeypatch):
     monkeypatch.setattr(allocate, "find_start", lambda *_, **__: None)
-    monkeypatch.setattr(allocate, "find_shadow", lambda *_: (allocate.NEVER, 0), raising=False)
+    monkeypatch.setattr(allocate, "find_shadow", lambda *_: (allocate.NEVER, 0))
     assert find_departure("easy", run_easy) is not None
 
 
+@pytest.mark.usefixtures("only_the_general_walk")
 def test_somebody_overtakes_under_fcfs(monkeypatch):
     monkeypatch.setattr(Walk, "_block", lambda *_: None)
     assert find_departure("fcfs", run_fcfs) is not None
+
+
+def test_the_quick_walk_forgets_what_the_head_needs(monkeypatch):
+    monkeypatch.setattr(by_sums, "_find_start", lambda *_: (by_sums.NEVER, 0))
+    assert find_departure("easy", run_easy) is not None

@@ -1,9 +1,10 @@
 """Backfilling by the book: equal starts where places do not matter, and nobody's promised start moves later."""
 
+import os
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from phalanx.control import forward
@@ -11,6 +12,7 @@ from phalanx.engine.cycle import schedule
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, Truth
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
+from phalanx.testing.checking import play
 from phalanx.testing.textbook import Job, run_conservative, run_easy, run_fcfs
 from phalanx.testing.worlds import Taste, draw_world
 
@@ -29,13 +31,13 @@ def jobs(*, underestimates=True):
 
 
 def run_engine(drawn, nodes, policy, options=None):
-    """Starts in seconds, in the order of the jobs, on a cluster of slots."""
+    """Starts in seconds, in the order of the jobs, on a cluster of slots; every plan checked on the way."""
     gangs = [
         make_gang(f"j{index}", f"{job.size} slot=1", submit=job.submit, walltime=job.estimate)
         for index, job in enumerate(drawn)
     ]
     truths = tuple(Truth(job.duration * SECOND_US) for job in drawn)
-    result = simulate(Scenario(make_nodes(nodes), (), tuple(gangs), truths), policy, options)
+    result = play(Scenario(make_nodes(nodes), (), tuple(gangs), truths), policy, options)
     return [gang.start_us // SECOND_US for gang in result.gangs]
 
 
@@ -71,6 +73,11 @@ def test_conservative_is_the_textbook_on_one_node(drawn):
 STEADY = Taste(exact=True, failures=False, cancels=False, limits=False, priorities=False, holds=False)
 
 
+#: A drawn world can be read as it is; shrinking one plays it hundreds of times, which is for the `deep` profile.
+PHASES = tuple(Phase) if os.environ.get("PHALANX_HYPOTHESIS") == "deep" else (Phase.explicit, Phase.generate)
+as_drawn = settings(phases=PHASES)
+
+
 @st.composite
 def worlds(draw, taste=STEADY):
     return draw_world(draw(st.randoms(use_true_random=False)), taste)
@@ -93,6 +100,7 @@ def list_promised(world, policy, options):
 
 
 @pytest.mark.parametrize("options", [{}, {"fill": "shortest"}], ids=["arrival", "shortest"])
+@as_drawn
 @given(world=worlds())
 def test_easy_never_delays_the_head(options, world):
     """Whoever was promised a start as the head of its pool starts by then, whatever was filled in before it."""
@@ -101,6 +109,7 @@ def test_easy_never_delays_the_head(options, world):
         assert start <= promised, name
 
 
+@as_drawn
 @given(world=worlds())
 def test_conservative_never_delays_anybody(world):
     for name, promised, start in list_promised(world, "conservative", {}):

@@ -4,10 +4,11 @@
 plan twice, and each gang's life. Here are the worlds, and what must hold when everything is over.
 """
 
+import os
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from phalanx.engine.invariants import Promise
@@ -31,6 +32,11 @@ SETTLED = {"completed", "cancelled", "infeasible"}
 EVERYTHING = Taste()
 
 
+#: A drawn world can be read as it is; shrinking one plays it hundreds of times, which is for the `deep` profile.
+PHASES = tuple(Phase) if os.environ.get("PHALANX_HYPOTHESIS") == "deep" else (Phase.explicit, Phase.generate)
+as_drawn = settings(phases=PHASES)
+
+
 @st.composite
 def worlds(draw, taste=EVERYTHING):
     return draw_world(draw(st.randoms(use_true_random=False)), taste)
@@ -46,6 +52,7 @@ def check_all_settled(world, result):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@as_drawn
 @given(world=worlds())
 def test_every_promise_holds_and_nobody_starves(policy, world):
     name, options = POLICIES[policy]
@@ -53,6 +60,7 @@ def test_every_promise_holds_and_nobody_starves(policy, world):
 
 
 @pytest.mark.parametrize("policy", ["easy", "easy, 2", "conservative"])
+@as_drawn
 @given(world=worlds(Taste(shares=False, limits=False)))
 def test_the_same_with_whole_devices_only(policy, world):
     """Where no device was ever split the engine reads amounts instead of devices: another way through all of it."""
@@ -61,6 +69,7 @@ def test_the_same_with_whole_devices_only(policy, world):
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+@as_drawn
 @given(world=worlds(Taste(windows=True)))
 def test_the_same_with_maintenance_and_reserved_nodes(policy, world):
     name, options = POLICIES[policy]
@@ -68,12 +77,14 @@ def test_the_same_with_maintenance_and_reserved_nodes(policy, world):
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+@as_drawn
 @given(world=worlds(Taste(elastic=True)))
 def test_the_same_with_moldable_gangs(policy, world):
     name, options = POLICIES[policy]
     check_all_settled(world, play(world, name, options))
 
 
+@as_drawn
 @given(world=worlds(Taste(failures=False, cancels=False)))
 def test_a_calm_world_loses_nobody(world):
     """Without failures and cancels every gang that could run completes, unless it waits for one that cannot."""
@@ -86,6 +97,7 @@ def test_a_calm_world_loses_nobody(world):
         assert len([entry for entry in outcome.history if entry.event == "bind"]) == (outcome.state == "completed")
 
 
+@as_drawn
 @given(world=worlds())
 def test_nothing_of_a_cancelled_gang_starts_later(world):
     result = simulate(world, "easy", {})
@@ -95,6 +107,7 @@ def test_nothing_of_a_cancelled_gang_starts_later(world):
         assert "cancel" not in events or events[-1] == "cancel"
 
 
+@as_drawn
 @given(world=worlds(Taste(gangs_max=4)))
 def test_until_is_a_prefix(world):
     """What has happened by some time does not depend on whether anybody looks further."""

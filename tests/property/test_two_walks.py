@@ -1,10 +1,11 @@
 """The short cuts decide what the long way decides: the fast walk, the screen, and views kept up to date."""
 
+import os
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from phalanx.control import forward
@@ -19,6 +20,11 @@ from phalanx.testing.worlds import Taste, draw_world
 
 EVERYTHING = Taste()
 POLICIES = {"fcfs": ("fcfs", {}), "easy": ("easy", {}), "shortest": ("easy", {"fill": "shortest"})}
+
+
+#: A drawn world can be read as it is; shrinking one plays it hundreds of times, which is for the `deep` profile.
+PHASES = tuple(Phase) if os.environ.get("PHALANX_HYPOTHESIS") == "deep" else (Phase.explicit, Phase.generate)
+as_drawn = settings(phases=PHASES)
 
 
 @st.composite
@@ -61,12 +67,14 @@ def list_nodes(reservation):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@as_drawn
 @given(world=worlds())
 def test_the_fast_walk_starts_whom_the_general_walk_starts(policy, world):
     compare_passes(world, policy, plan_the_long_way, list_starts)
 
 
 @pytest.mark.parametrize("policy", ["easy", "shortest"])
+@as_drawn
 @given(world=worlds())
 def test_the_fast_walk_finds_the_places_of_the_general_walk(policy, world):
     compare_passes(world, policy, plan_the_long_way, list_places)
@@ -74,6 +82,7 @@ def test_the_fast_walk_finds_the_places_of_the_general_walk(policy, world):
 
 @pytest.mark.parametrize("taste", [Taste(), Taste(ties=False, priorities=False, limits=False)], ids=["all", "plain"])
 @pytest.mark.parametrize("policy", POLICIES)
+@as_drawn
 @given(data=st.data())
 def test_the_screen_never_hides_a_start(policy, taste, data):
     """A cycle that says "nobody fits" without looking says it only where looking says the same."""
@@ -91,6 +100,7 @@ def test_the_screen_never_hides_a_start(policy, taste, data):
         simulate(world, name, options)
 
 
+@as_drawn
 @given(world=worlds(Taste(gangs_max=6, ties=False, holds=False)), rng=st.randoms(use_true_random=False))
 def test_a_view_kept_up_to_date_equals_a_fresh_one(world, rng):
     """Seats taken and given back in any order: slots, totals and sums per domain are what a new view counts."""
@@ -101,7 +111,7 @@ def test_a_view_kept_up_to_date_equals_a_fresh_one(world, rng):
     view = session.view
     held = []
     for _ in range(12):
-        form = rng.choice(state.forms)
+        form = rng.choice(state.forms.forms)
         if held and rng.randint(1, 3) == 1:
             undo(view, *held.pop(rng.randrange(len(held))))
         else:

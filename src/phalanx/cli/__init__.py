@@ -6,6 +6,7 @@ quick verbs must answer at once.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 import click
@@ -31,8 +32,21 @@ class _LazyGroup(click.Group):
         found = getattr(import_module(f"phalanx.cli.{module}"), cmd_name)
         return found if isinstance(found, click.Command) else None
 
+    def invoke(self, ctx: click.Context) -> None:
+        """Run a verb; a full disk under the output is one line too, like any other failure."""
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise  # click ends quietly when nobody reads on
+        except OSError as bad:
+            from phalanx.cli.failure import CannotWrite
+
+            why = f"cannot write the output: {bad.strerror or bad}; make room or write elsewhere"
+            raise CannotWrite(why) from None
+
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="phalanx")
 def main() -> None:
-    """Gang scheduling for AI compute: jobs start whole or not at all, then shrink, grow and heal."""
+    """Gang scheduling for AI compute: jobs start whole or not at all."""

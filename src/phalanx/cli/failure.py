@@ -15,3 +15,9 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the one line."""
         click.echo(f"phalanx: error: {self.message}", file=file, err=file is None)
+
+
+class CannotWrite(Failure):
+    """The output has no place to go."""
+
+    exit_code = 1

@@ -108,7 +108,7 @@ def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping
         return list(scenario.policies)
     names = [name.strip() for name in policies.split(",") if name.strip()]
     if not names:
-        raise Failure("--policy names none; write --policy easy,fair")
+        raise Failure("--policy names none; write --policy fcfs,easy")
     options = dict(scenario.policies)
     return [(name, options.get(name, {})) for name in dict.fromkeys(names)]
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.control.columns import Table
+from phalanx.control.forms import Forms
 from phalanx.control.records import (
     NOTHING,
     PENDING,
@@ -27,12 +28,11 @@ from phalanx.control.tenants import Tenants
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
 from phalanx.model.fleet import Fleet, Node
-from phalanx.model.form import Form, form_at_sizes, form_of_gang
-from phalanx.model.gang import Gang, Role
+from phalanx.model.form import Form, form_at_sizes
+from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Plan, Reservation, Seats
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.reason import Code
-from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import (
     AllocationColumns,
     NodeColumns,
@@ -40,7 +40,6 @@ from phalanx.model.snapshot import (
     RunningColumns,
     Snapshot,
 )
-from phalanx.model.topology import Topology
 from phalanx.model.window import Window
 
 #: What planning assumes of a gang that states no walltime.
@@ -77,9 +76,7 @@ class State:
         self.records: list[Record] = []
         self.number_by_name: dict[str, int] = {}
         self.curves: dict[int, tuple[tuple[int, float], ...]] = {}
-        self.forms: list[Form] = []
-        self._form_index: dict[Form, int] = {}
-        self._form_by_roles: dict[tuple[tuple[Role, ...], Topology], int] = {}
+        self.forms = Forms()
         self.groups: list[Group] = []
         self._group_by_word: dict[str, int] = {}
         self.group_forms: dict[int, int] = {}
@@ -112,7 +109,7 @@ class State:
             now_us=self.now_us,
             fleet=self.fleet,
             nodes=nodes,
-            forms=self.forms,
+            forms=self.forms.forms,
             gangs=self.gangs,
             pending=self._pending_columns,
             running=self._running_columns,
@@ -145,7 +142,7 @@ class State:
         for table in (self.pending, self.running, self.allocations):
             table.copy()
         self.tenants.copy()
-        self.gangs, self.forms = list(self.gangs), list(self.forms)
+        self.gangs, self.forms.forms = list(self.gangs), list(self.forms.forms)
         self.group_forms, self.curves = dict(self.group_forms), dict(self.curves)
         self.promises, self.judged, self.fresh = dict(self.promises), set(self.judged), set(self.fresh)
         self._frozen = False
@@ -165,7 +162,7 @@ class State:
         record = Record(
             gang=gang,
             phase=Phase.PENDING,
-            form=self._form_of(gang),
+            form=self._intern(self.forms.of_gang(self.fleet, gang)),
             queue=queue,
             user=user,
             eligible_us=max(self.now_us, gang.submit_us),
@@ -181,23 +178,11 @@ class State:
         self._queue_up(number, record)
         return number
 
-    def _form_of(self, gang: Gang) -> int:
-        """The form's number. Logs repeat the same roles thousands of times, so those are looked up as they are."""
-        key = (gang.roles, gang.topology)
-        found = self._form_by_roles.get(key)
-        if found is None:
-            found = self._form_by_roles[key] = self._intern(form_of_gang(self.fleet, gang))
-        return found
-
     def _intern(self, form: Form) -> int:
-        found = self._form_index.get(form)
-        if found is None:
-            found = self._form_index[form] = len(self.forms)
-            self.forms.append(form)
-            if not self.shared and any(0 < role.shape.amount(DEVICE_KIND) < MILLI for role in form.roles):
-                self.shared = True
-                self.promises = {}  # they were made without naming devices, which now matter
-        return found
+        if self.forms.splits_devices(form) and not self.shared:
+            self.shared = True
+            self.promises = {}  # they were made without naming devices, which now matter
+        return self.forms.number_of(form)
 
     def _wait_for_dependencies(self, number: int, record: Record) -> None:
         for name in record.gang.after.names:
@@ -230,7 +215,7 @@ class State:
         gang, table = record.gang, self.pending
         self._note_order(number, record)
         row = table.add().start
-        form = self.forms[record.form]
+        form = self.forms.forms[record.form]
         columns = table.columns
         columns["gang"][row] = number
         columns["form"][row] = record.form

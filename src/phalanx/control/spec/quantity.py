@@ -65,7 +65,7 @@ def amount(value: object, kind: str) -> int:
     if units_per_whole(kind) == 1:
         return -(-units.numerator // units.denominator)  # part of a byte is a byte
     if units.denominator != 1:
-        raise BadText(f"is finer than a thousandth (got {show(value)}); write {float(round(exact, 3)):g}")
+        raise BadText(f"is finer than a thousandth (got {show(value)}); write {max(float(round(exact, 3)), 0.001):g}")
     return units.numerator
 
 

@@ -83,7 +83,7 @@ def read_text(path: Path) -> str:
 
 def read_cluster(text: str, kind: str) -> tuple[Node, ...]:
     """The nodes of a cluster given as NxM: N nodes n0, n1, … with M of the kind each."""
-    match = re.fullmatch(r"\s*([0-9]{1,9})\s*[x×]\s*([0-9]{1,9})\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,20})\s*[x×]\s*([0-9]{1,20})\s*", text)
     most = DEVICES_PER_NODE_MAX if kind == DEVICE_KIND else _SLOTS_PER_NODE_MAX
     if match is None:
         raise BadInput(f"--cluster: {text!r} is no cluster; write nodes x {kind}s per node, as 16x8")

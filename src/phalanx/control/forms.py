@@ -1,0 +1,42 @@
+"""The forms of all gangs seen so far, numbered as they appear."""
+
+from __future__ import annotations
+
+from phalanx.model.fleet import Fleet
+from phalanx.model.form import Form, form_of_gang
+from phalanx.model.gang import Gang, Role
+from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.topology import Topology
+
+
+class Forms:
+    """Equal forms have one number; the numbers are for life."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.forms: list[Form] = []
+        self._numbers: dict[Form, int] = {}
+        self._by_roles: dict[tuple[tuple[Role, ...], Topology], Form] = {}
+        self._splitting: set[Form] = set()
+
+    def of_gang(self, fleet: Fleet, gang: Gang) -> Form:
+        """The form of a gang. Logs repeat the same roles thousands of times, so those are looked up as they are."""
+        key = (gang.roles, gang.topology)
+        found = self._by_roles.get(key)
+        if found is None:
+            found = self._by_roles[key] = form_of_gang(fleet, gang)
+            if any(0 < role.shape.amount(DEVICE_KIND) < MILLI for role in found.roles):
+                self._splitting.add(found)
+        return found
+
+    def number_of(self, form: Form) -> int:
+        """The number of a form, new or known."""
+        found = self._numbers.get(form)
+        if found is None:
+            found = self._numbers[form] = len(self.forms)
+            self.forms.append(form)
+        return found
+
+    def splits_devices(self, form: Form) -> bool:
+        """Whether its members ask for a part of a device."""
+        return form in self._splitting
