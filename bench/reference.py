@@ -38,6 +38,7 @@ class Plain:
         self.free = [dict(zip(fleet.kinds, row, strict=True)) for row in free]
         self.devices = devices
         self.asked = dict(shape.need)
+        self.kinds = fleet.kinds
         self.unasked = sorted((kind for kind in fleet.kinds if kind not in self.asked), key=lambda kind: kind != "gpu")
         self.slots = [self._count(shape, node) for node in range(len(self.path))]
         self._domains: dict[int, dict[int, list[int]]] = {}
@@ -72,6 +73,15 @@ class Plain:
         """What these nodes have free of kinds that are not asked for, devices first."""
         return tuple(sum(self.free[node][kind] for node in nodes) for kind in self.unasked)
 
+    def left(self, nodes: Sequence[int]) -> tuple[int, ...]:
+        """What these nodes have free of kinds that are asked for; of a share, first what its device has left."""
+        amounts = [sum(self.free[node][kind] for node in nodes) for kind in self.kinds if kind in self.asked]
+        share = self.asked.get("gpu", WHOLE)
+        if share < WHOLE:
+            tightest = (min((m for m in self.devices[node] if m >= share), default=WHOLE + 1) for node in nodes)
+            amounts.insert(0, sum(tightest))
+        return tuple(amounts)
+
     def stranded(self, node: int, members: int) -> int:
         """Tenths of devices that these members would leave without cores or memory on a node."""
         if "gpu" not in self.asked:
@@ -103,7 +113,7 @@ def _best(plain: Plain, level: int, domains: Sequence[int], size: int) -> int:
 
     def order(domain: int) -> tuple[object, ...]:
         stranded = plain.stranded(domain, size) if innermost else 0
-        return plain.rest(inside[domain]), stranded, plain.room(inside[domain]), domain
+        return plain.rest(inside[domain]), stranded, plain.left(inside[domain]), domain
 
     return min(domains, key=order)
 
