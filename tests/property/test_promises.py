@@ -12,8 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from phalanx.engine.invariants import Promise
-from phalanx.frontends.sim.run import simulate
+from phalanx.frontends.sim.run import make_state, simulate
 from phalanx.testing.checking import play
+from phalanx.testing.exhaustive import empty_board, find_any
 from phalanx.testing.worlds import Taste, draw_world
 
 POLICIES = {
@@ -95,6 +96,43 @@ def test_a_calm_world_loses_nobody(world):
             assert gang.after.names or gang.together, gang.name
             assert doomed
         assert len([entry for entry in outcome.history if entry.event == "bind"]) == (outcome.state == "completed")
+
+
+SMALL = Taste(nodes_max=3, gangs_max=4, roles_max=2, failures=False, cancels=False, holds=False)
+
+
+@as_drawn
+@given(world=worlds(SMALL))
+def test_whoever_is_called_infeasible_could_never_run(world):
+    """And nobody else: judged by trying everything on the empty cluster, and by the limits as they are written."""
+    result = simulate(world, "easy", {})
+    state = make_state(world)
+    groups = {}
+    for gang in world.gangs:
+        groups.setdefault(gang.together.word if gang.together else gang.name, []).append(gang)
+    outcomes = {gang.name: gang.state for gang in result.gangs}
+    for gangs in groups.values():
+        if sum(gang.members_min for gang in gangs) > 8:
+            continue
+        possible = not over_limits(world, gangs) and find_any(empty_board(state.fleet), gangs) is not None
+        for gang in gangs:
+            assert possible or outcomes[gang.name] in ("infeasible", "cancelled"), gang.name
+            assert not possible or outcomes[gang.name] != "infeasible", gang.name
+
+
+def over_limits(world, gangs):
+    """Whether these gangs at once pass a limit of their queue, of a queue above it, or of one of their users."""
+    parents = {queue.name: queue for queue in world.queues}
+    limits = [(user.limit, [gang for gang in gangs if gang.user == user.name]) for user in world.users]
+    queue = parents.get(gangs[0].queue)
+    while queue is not None:
+        limits.append((queue.limit, gangs))
+        queue = parents.get(queue.parent)
+    return any(
+        sum(role.sizes.least * role.shape.amount(kind) for gang in held for role in gang.roles) > most
+        for limit, held in limits
+        for kind, most in limit.items()
+    )
 
 
 @as_drawn

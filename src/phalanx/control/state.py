@@ -89,6 +89,7 @@ class State:
         self._in_order, self._last_key = True, (0, -1, -1)
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()
+        self._node_columns: NodeColumns | None = None
 
     # ------------------------------------------------------------------ snapshots
 
@@ -104,7 +105,10 @@ class State:
             self.tenants.settle()
         if self._columns_at != (self.pending.version, self.running.version, self.allocations.version):
             self._make_columns()
-        nodes = NodeColumns(self.free, self.device_free, self.shared, self.up, self.open)
+        nodes = self._node_columns
+        if nodes is None or nodes.free is not self.free or nodes.shared != self.shared or nodes.up is not self.up:
+            nodes = NodeColumns(self.free, self.device_free, self.shared, self.up, self.open)
+            self._node_columns = nodes
         return Snapshot(
             now_us=self.now_us,
             fleet=self.fleet,

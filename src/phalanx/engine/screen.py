@@ -18,14 +18,20 @@ from phalanx.model.snapshot import Snapshot
 FORMS_MOST = 16
 
 
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
 def nobody_fits(snapshot: Snapshot, view: View) -> bool:
     """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
     pending = snapshot.pending
     if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.limited and snapshot.fresh):
         return False  # with limits, a newcomer may have to be told that it can never run
-    rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
     if snapshot.settled_upto and _refusals_stand(snapshot):
-        rows = rows[pending.gang[rows] >= snapshot.settled_upto]
+        # Rows in order of arrival: the newcomers are the last ones.
+        rows = pending.alive.nonzero()[0][-len(snapshot.fresh) :] if snapshot.fresh else _NO_ROWS
+        rows = rows[pending.gate[rows] == 0]
+    else:
+        rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
     if not len(rows):
         return True
     if len(snapshot.forms) == 1:

@@ -17,7 +17,7 @@ from phalanx.engine.kernels.fill import Room, choose_nodes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.policy import Policy
 from phalanx.engine.session import empty_ceiling
-from phalanx.engine.view import View, find_need
+from phalanx.engine.view import NOBODY, View, find_need
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import RoleForm
 from phalanx.model.plan import Bind, Seats
@@ -46,6 +46,7 @@ class SumsWalk:
         self.snapshot, self.pending = snapshot, snapshot.pending
         self.role: RoleForm = snapshot.forms[0].roles[0]
         self.row = view.slots(self.role.shape)
+        self._usable = view.usable_by_exempt[NOBODY]
         self.now = self.row.slots  # of each node
         self._free = view.free[:, self.row.need.columns[0]]  # units, of which slots are the whole multiples
         self.binds: list[Bind] = []
@@ -71,8 +72,7 @@ class SumsWalk:
         return True
 
     def _most(self) -> int:
-        nodes = self.snapshot.nodes
-        return empty_ceiling(self.snapshot.fleet, self.snapshot.forms[0], nodes.up & nodes.open)
+        return empty_ceiling(self.snapshot.fleet, self.snapshot.forms[0], self._usable)
 
     def _start(self, row: int, size: int, slots: IntArray, first: IntArray | None = None) -> Seats:
         """Seat one gang in these slots, in the `first` ones before any other."""
