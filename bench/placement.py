@@ -86,7 +86,7 @@ def draw_columns(fleet: Fleet, rng: random.Random) -> NodeColumns:
         for kind in range(1, free.shape[1]):
             free[node, kind] = int(free[node, kind]) * rng.choice((1, 2, 3, 4, 8, 8)) // 8
     everywhere = np.ones(len(fleet), dtype=np.bool_)
-    return NodeColumns(free, devices, shared=True, up=everywhere, open=everywhere)
+    return NodeColumns(free, devices, shared=True, up=everywhere, open=everywhere, in_service=everywhere)
 
 
 def draw_shape(rng: random.Random) -> Shape:

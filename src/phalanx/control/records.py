@@ -76,6 +76,22 @@ class Record:
     doomed_by: str | None = None  # a dependency that did not succeed
 
 
+@dataclass(slots=True)
+class ArrivalOrder:
+    """Whether pending rows stand in order of arrival, all of one priority. Most queues always do."""
+
+    kept: bool = True
+    last: tuple[int, int, int] = (0, -1, -1)  # priority, eligibility and number of the last row
+
+    def note(self, key: tuple[int, int, int], *, alone: bool) -> None:
+        """A row is added; `alone`: to an empty table."""
+        if alone:
+            self.kept = True
+        elif self.last[0] != key[0] or self.last[1] > key[1] or self.last[2] > key[2]:
+            self.kept = False
+        self.last = key
+
+
 def allocation_columns(fleet: Fleet) -> Columns:
     """Columns of who sits where, over the kinds and devices of a fleet."""
     return {

@@ -17,6 +17,7 @@ from phalanx.control.records import (
     NOTHING,
     PENDING,
     RUNNING,
+    ArrivalOrder,
     Group,
     Record,
     allocation_columns,
@@ -86,10 +87,11 @@ class State:
         self.judged: set[int] = set()
         self.fresh: set[int] = set()
         self._settled_upto = 0
-        self._in_order, self._last_key = True, (0, -1, -1)
+        self._order = ArrivalOrder()
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()
         self._node_columns: NodeColumns | None = None
+        self._gated = self._molding = False
 
     # ------------------------------------------------------------------ snapshots
 
@@ -107,7 +109,8 @@ class State:
             self._make_columns()
         nodes = self._node_columns
         if nodes is None or nodes.free is not self.free or nodes.shared != self.shared or nodes.up is not self.up:
-            nodes = NodeColumns(self.free, self.device_free, self.shared, self.up, self.open)
+            in_service = self.up & self.open
+            nodes = NodeColumns(self.free, self.device_free, self.shared, self.up, self.open, in_service)
             self._node_columns = nodes
         return Snapshot(
             now_us=self.now_us,
@@ -126,8 +129,10 @@ class State:
             promises=self.promises,
             judged=self.judged,
             fresh=self.fresh,
+            gated=self._gated,
+            molding=self._molding,
             limited=self.tenants.limited,
-            in_order=self._in_order,
+            in_order=self._order.kept,
             settled_upto=self._settled_upto,
         )
 
@@ -217,7 +222,7 @@ class State:
         if self.pending.wants_compaction():
             self._compact_pending()
         gang, table = record.gang, self.pending
-        self._note_order(number, record)
+        self._order.note((gang.priority, record.eligible_us, number), alone=not len(table))
         row = table.add().start
         form = self.forms.forms[record.form]
         columns = table.columns
@@ -225,6 +230,7 @@ class State:
         columns["form"][row] = record.form
         columns["size"][row] = gang.roles[0].sizes.least if form.open_size else 1
         columns["elastic"][row] = gang.elastic
+        self._molding = self._molding or gang.elastic
         columns["queue"][row] = record.queue
         columns["user"][row] = record.user
         columns["priority"][row] = gang.priority
@@ -237,15 +243,6 @@ class State:
         record.row = row
         if record.held or record.waits_for or record.group >= 0:
             self._set_gates(record)
-
-    def _note_order(self, number: int, record: Record) -> None:
-        """Remember whether rows still stand in order of arrival, which most queues always do."""
-        last, key = self._last_key, (record.gang.priority, record.eligible_us, number)
-        if not len(self.pending):
-            self._in_order = True
-        elif last[0] != key[0] or last[1] > key[1] or last[2] > key[2]:
-            self._in_order = False
-        self._last_key = key
 
     def _compact_pending(self) -> None:
         kept = self.pending.compact()
@@ -262,6 +259,7 @@ class State:
     def _set_gates(self, record: Record) -> None:
         """Gates of this gang, and of the gangs that start with it: one that is not ready holds back all."""
         self._settled_upto = 0
+        self._gated = True
         self.fresh.add(self.number_by_name[record.gang.name])
         if record.group < 0 or record.attempts:
             self.pending.columns["gate"][record.row] = self._gate(record)
@@ -414,7 +412,7 @@ class State:
                 record.waits_for = record.waits_for - {name}
                 record.eligible_us = max(record.eligible_us, self.now_us)
                 self.pending.columns["eligible_us"][record.row] = record.eligible_us
-                self._in_order = False
+                self._order.kept = False
                 self._set_gates(record)
             else:
                 record.doomed_by = name
@@ -490,6 +488,7 @@ class State:
 
     def _nodes_changed(self) -> None:
         self._settled_upto = 0
+        self._node_columns = None
         self.closed = not bool(self.open.all())
         out = ~(self.up & self.open)
         if self.promises and out.any():

@@ -25,9 +25,9 @@ from phalanx.model.snapshot import Snapshot
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Plan:
     """Decide what starts now; with `explain`, also why everything else does not."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
-    gated = _judge_gated(snapshot) if snapshot.fresh else ()
+    gated = _judge_gated(snapshot) if snapshot.gated and snapshot.fresh else ()
     nodes = snapshot.nodes
-    view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.up & nodes.open)
+    view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
     by_sums = not explain and sums_decide(snapshot, policy)
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
     screened = not explain and not policy.keep and (snapshot.settled_upto > 0 or not by_sums)

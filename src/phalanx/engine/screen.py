@@ -18,6 +18,12 @@ from phalanx.model.snapshot import Snapshot
 FORMS_MOST = 16
 
 
+def waiting_rows(snapshot: Snapshot) -> IntArray:
+    """Pending rows that may have a turn."""
+    pending = snapshot.pending
+    return ((pending.alive & (pending.gate == 0)) if snapshot.gated else pending.alive).nonzero()[0]
+
+
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -29,9 +35,9 @@ def nobody_fits(snapshot: Snapshot, view: View) -> bool:
     if snapshot.settled_upto and _refusals_stand(snapshot):
         # Rows in order of arrival: the newcomers are the last ones.
         rows = pending.alive.nonzero()[0][-len(snapshot.fresh) :] if snapshot.fresh else _NO_ROWS
-        rows = rows[pending.gate[rows] == 0]
+        rows = rows[pending.gate[rows] == 0] if snapshot.gated else rows
     else:
-        rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
+        rows = waiting_rows(snapshot)
     if not len(rows):
         return True
     if len(snapshot.forms) == 1:

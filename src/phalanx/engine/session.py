@@ -49,7 +49,7 @@ class Session:
         self.policy = policy
         self.fleet: Fleet = snapshot.fleet
         nodes = snapshot.nodes
-        self.in_service: BoolArray = nodes.up & nodes.open
+        self.in_service: BoolArray = nodes.in_service
         self.window_masks = [_window_mask(self.fleet, window.nodes) for window in snapshot.windows]
         if view is None or snapshot.windows:
             view = View(self.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=self.usable(NOBODY))

@@ -35,6 +35,7 @@ class NodeColumns:
     shared: bool  # whether any device is, or ever was, split: else free amounts say it all
     up: BoolArray  # has not failed
     open: BoolArray  # neither cordoned nor draining
+    in_service: BoolArray  # both
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +130,8 @@ class Snapshot:
     promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
+    gated: bool  # whether any gang ever had a gate
+    molding: bool  # whether any gang ever was elastic
     limited: bool  # whether any queue or person has a ceiling
     in_order: bool  # whether pending rows stand in order of arrival, all of one priority
     settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown

@@ -16,6 +16,7 @@ from phalanx.engine.calendar import expected_ends
 from phalanx.engine.kernels.fill import Room, choose_nodes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.policy import Policy
+from phalanx.engine.screen import waiting_rows
 from phalanx.engine.session import empty_ceiling
 from phalanx.engine.view import NOBODY, View, find_need
 from phalanx.model.fleet import BoolArray, IntArray
@@ -54,11 +55,11 @@ class SumsWalk:
     def run(self, policy: Policy) -> bool:
         """Start whoever may; False if somebody asks what only the general walk answers."""
         pending = self.pending
-        rows = policy.order(self.snapshot, (pending.alive & (pending.gate == 0)).nonzero()[0])
+        rows = policy.order(self.snapshot, waiting_rows(self.snapshot))
         if not len(rows):
             return True
         sizes = pending.size[rows]
-        if pending.elastic[rows].any() or int(sizes.max()) > self._most():
+        if (self.snapshot.molding and pending.elastic[rows].any()) or int(sizes.max()) > self._most():
             return False
         filled = sizes.cumsum()
         head = int(filled.searchsorted(self.row.total, side="right"))
