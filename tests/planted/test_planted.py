@@ -137,7 +137,7 @@ def test_a_cordon_is_ignored(monkeypatch):
     real = cycle.schedule
 
     def blind(snapshot, policy, **rest):
-        nodes = replace(snapshot.nodes, open=np.ones_like(snapshot.nodes.open))
+        nodes = replace(snapshot.nodes, open=np.ones_like(snapshot.nodes.open), in_service=snapshot.nodes.up)
         return real(replace(snapshot, nodes=nodes), policy, **rest)
 
     monkeypatch.setattr(cycle, "schedule", blind)

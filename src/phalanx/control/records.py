@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from phalanx.control.columns import Table
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
@@ -90,6 +91,27 @@ class ArrivalOrder:
         elif self.last[0] != key[0] or self.last[1] > key[1] or self.last[2] > key[2]:
             self.kept = False
         self.last = key
+
+
+_NEVER_US = 1 << 62
+
+
+@dataclass(slots=True)
+class LeastEnd:
+    """A bound below every running gang's expected end, so that nobody has to look whether one is over."""
+
+    least_us: int = 0
+
+    def note(self, end_us: int) -> None:
+        """A gang starts."""
+        self.least_us = min(self.least_us, end_us)
+
+    def on_time(self, now_us: int, running: Table) -> bool:
+        """Whether every running gang still has time by its walltime; counted anew only when the bound is reached."""
+        if now_us >= self.least_us:
+            ends = (running.columns["start_us"] + running.columns["length_us"])[running.alive]
+            self.least_us = int(ends.min(initial=_NEVER_US))
+        return now_us < self.least_us
 
 
 def allocation_columns(fleet: Fleet) -> Columns:

@@ -19,6 +19,7 @@ from phalanx.control.records import (
     RUNNING,
     ArrivalOrder,
     Group,
+    LeastEnd,
     Record,
     allocation_columns,
     touches,
@@ -92,6 +93,7 @@ class State:
         self._columns_at: tuple[int, ...] = ()
         self._node_columns: NodeColumns | None = None
         self._gated = self._molding = False
+        self._room, self._ends = -1, LeastEnd()
 
     # ------------------------------------------------------------------ snapshots
 
@@ -133,6 +135,8 @@ class State:
             molding=self._molding,
             limited=self.tenants.limited,
             in_order=self._order.kept,
+            on_time=self._ends.on_time(self.now_us, self.running),
+            room=self._room,
             settled_upto=self._settled_upto,
         )
 
@@ -283,7 +287,7 @@ class State:
             assert isinstance(decision, Bind), "only starts are planned so far"
             self._bind(decision)
         self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
-        self._settled_upto = len(self.gangs) if plan.settled else 0
+        self._settled_upto, self._room = len(self.gangs) if plan.settled else 0, plan.room
         self.fresh = set()
         cancelled: list[int] = []
         for number in plan.infeasible:
@@ -306,6 +310,7 @@ class State:
         columns["priority"][row] = gang.priority
         columns["start_us"][row] = self.now_us
         columns["length_us"][row] = bind.length_us
+        self._ends.note(self.now_us + bind.length_us)
         columns["members"][row] = bind.members
         columns["preemptible"][row] = gang.preemptible
         columns["guest"][row] = bind.guest

@@ -13,7 +13,7 @@ from phalanx.engine.actions.by_sums import SumsWalk, sums_decide
 from phalanx.engine.actions.plan_ahead import PlanAhead
 from phalanx.engine.policy import Policy
 from phalanx.engine.reasons import judge_pending
-from phalanx.engine.screen import nobody_fits
+from phalanx.engine.screen import newcomers_lack_room, nobody_fits
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.turns import Turns, order_turns
 from phalanx.engine.view import View
@@ -25,6 +25,8 @@ from phalanx.model.snapshot import Snapshot
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Plan:
     """Decide what starts now; with `explain`, also why everything else does not."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
+    if not explain and newcomers_lack_room(snapshot):
+        return Plan(settled=True, room=snapshot.room)
     gated = _judge_gated(snapshot) if snapshot.gated and snapshot.fresh else ()
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
@@ -32,11 +34,12 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Pl
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
     screened = not explain and not policy.keep and (snapshot.settled_upto > 0 or not by_sums)
     if screened and nobody_fits(snapshot, view):
-        return Plan(infeasible=gated, settled=not gated, wake_at_us=_next_wake(snapshot))
+        room = view.slots(snapshot.forms[0].roles[0].shape).total if by_sums else -1
+        return Plan(infeasible=gated, settled=not gated, room=room, wake_at_us=_next_wake(snapshot))
     if by_sums:
         quick = SumsWalk(snapshot, view)
         if quick.run(policy):
-            return Plan(decisions=tuple(quick.binds), infeasible=gated, settled=not gated)
+            return Plan(decisions=tuple(quick.binds), infeasible=gated, settled=not gated, room=quick.room)
     # 1. A working copy, and whose turn it is.
     session = Session(snapshot, policy, view)
     turns = order_turns(session)

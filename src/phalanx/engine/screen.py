@@ -18,6 +18,15 @@ from phalanx.model.snapshot import Snapshot
 FORMS_MOST = 16
 
 
+def newcomers_lack_room(snapshot: Snapshot) -> bool:
+    """The same without looking at a single node: the last plan said how much room it left, and none was given back."""
+    if snapshot.room < 0 or not snapshot.settled_upto or snapshot.gated or not _refusals_stand(snapshot):
+        return False
+    most = empty_ceiling(snapshot.fleet, snapshot.forms[0], None)
+    sizes = [snapshot.gangs[number].roles[0].sizes.least for number in snapshot.fresh]
+    return len(snapshot.forms) == 1 and all(snapshot.room < size <= most for size in sizes)
+
+
 def waiting_rows(snapshot: Snapshot) -> IntArray:
     """Pending rows that may have a turn."""
     pending = snapshot.pending
@@ -61,7 +70,4 @@ def _refusals_stand(snapshot: Snapshot) -> bool:
     newcomer that goes before the others and so changes the reservation, and a gang that outlives its
     walltime, whose expected end moves.
     """
-    running = snapshot.running
-    if not snapshot.in_order:
-        return False
-    return not bool(np.any((running.start_us + running.length_us <= snapshot.now_us) & running.alive))
+    return snapshot.in_order and snapshot.on_time

@@ -141,6 +141,7 @@ class Plan:
     infeasible: tuple[int, ...] = ()  # gangs that can never run here, judged for the first time
     verdicts: Verdicts | None = None  # only where the caller asked for reasons
     wake_at_us: int | None = None  # the plan could change then without an event
+    room: int = -1  # members of the only form that still fit, where sums decided: a hint as well
     settled: bool = False  # whoever still waits will be refused again until room appears: a hint, not a decision
 
     def key(self) -> tuple[object, ...]:

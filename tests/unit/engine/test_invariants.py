@@ -271,6 +271,9 @@ def add_at(at, value):
         (Promise.ONCE, "pending", "gang", set_at(2, 0)),
         (Promise.DEVICE, "allocations", "devices", set_at((0, 0), 500)),
         (Promise.CAPACITY, "allocations", "taken", add_at((0, 1), 8000)),
+        (Promise.SUMS, "nodes", "in_service", set_at(0, value=False)),
+        (Promise.SUMS, "pending", "gate", set_at(2, 3)),
+        (Promise.SUMS, "pending", "elastic", set_at(2, value=True)),
     ],
 )
 def test_a_column_that_disagrees_is_found(promise, table, column, change):

@@ -50,6 +50,7 @@ class SumsWalk:
         self._usable = view.usable_by_exempt[NOBODY]
         self.now = self.row.slots  # of each node
         self._free = view.free[:, self.row.need.columns[0]]  # units, of which slots are the whole multiples
+        self.room = self.row.total  # slots left in all
         self.binds: list[Bind] = []
 
     def run(self, policy: Policy) -> bool:
@@ -81,6 +82,7 @@ class SumsWalk:
         if not self.binds:
             self.now, self._free = self.now.copy(), self._free.copy()  # until now they were the view's
         self.now[nodes] -= counts
+        self.room -= size
         self._free[nodes] -= counts * self.row.need.amounts[0]
         devices = np.zeros((len(nodes), self.snapshot.nodes.device_free.shape[1]), dtype=np.int16)
         seats = Seats(0, nodes, counts, devices, size)

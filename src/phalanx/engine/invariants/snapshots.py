@@ -21,7 +21,8 @@ def check_snapshot(snapshot: Snapshot) -> list[Violation]:
         return found  # sums over rows that point nowhere would only say the same again, less clearly
     # Without a limit no cycle reads the usage, and a borrowed snapshot may have it not yet added up.
     usage = check_usage(snapshot) if snapshot.limited else ()
-    return [*_check_seats(snapshot), *_check_running(snapshot), *_check_free(snapshot), *usage]
+    seated = [*_check_seats(snapshot), *_check_running(snapshot), *_check_free(snapshot)]
+    return [*seated, *usage, *_check_hints(snapshot)]
 
 
 def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
@@ -77,6 +78,33 @@ def _check_free(snapshot: Snapshot) -> Iterator[Violation]:
     split = (room.devices > 0) & (room.devices < MILLI)
     if bool(split.any()) and not nodes.shared:
         yield Violation(Promise.SUMS, "a device is split, and the snapshot says that none ever was")
+
+
+def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
+    """What a snapshot says about itself, to save the engine a look, is true.
+
+    Most hints may err on the safe side: whether anybody *ever* had a gate, or whether rows are *known* to
+    stand in order. Only the side that would let the engine skip a look is checked.
+    """
+    nodes, pending, running = snapshot.nodes, snapshot.pending, snapshot.running
+    rows = np.flatnonzero(pending.alive)
+    ends = (running.start_us + running.length_us)[running.alive]
+    keys = list(zip(pending.eligible_us[rows].tolist(), pending.gang[rows].tolist(), strict=True))
+    known = [
+        ("in_service", bool((nodes.in_service == (nodes.up & nodes.open)).all())),
+        ("gated", snapshot.gated or not pending.gate[rows].any()),
+        ("molding", snapshot.molding or not pending.elastic[rows].any()),
+        ("limited", snapshot.limited or not ((snapshot.queues.limit >= 0).any() or (snapshot.users.limit >= 0).any())),
+        ("in_order", not snapshot.in_order or (keys == sorted(keys) and len(set(pending.priority[rows].tolist())) < 2)),
+        ("on_time", not snapshot.on_time or bool((ends > snapshot.now_us).all())),
+        (
+            "fresh",
+            not snapshot.settled_upto or {g for _, g in keys if g >= snapshot.settled_upto} == set(snapshot.fresh),
+        ),
+    ]
+    for hint, true in known:
+        if not true:
+            yield Violation(Promise.SUMS, f"the snapshot's hint '{hint}' is not true of its own columns")
 
 
 def check_usage(snapshot: Snapshot) -> Iterator[Violation]:
