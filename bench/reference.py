@@ -97,13 +97,31 @@ def place_plainly(plain: Plain, ask: Ask) -> list[tuple[int, int]] | None:
     while level >= max(ask.require, 0):
         holding = [domain for domain, nodes in plain.domains(level).items() if plain.room(nodes) >= ask.size]
         if holding:
+            parts = {domain: _parts(plain, plain.domains(level)[domain], ask) for domain in holding}
+            holding = [domain for domain in holding if parts[domain] == min(parts.values())]
             best = _best(plain, level, holding, ask.size)
-            return _in_rank_order(plain, _descend(plain, level, plain.domains(level)[best], ask.size))
+            nodes = plain.domains(level)[best]
+            return _in_rank_order(plain, _descend(plain, max(level, ask.prefer - 1), nodes, ask.size))
         level -= 1
     everywhere = range(len(plain.path))
     if ask.require >= 0 or plain.room(everywhere) < ask.size:
         return None
-    return _in_rank_order(plain, _descend(plain, -1, everywhere, ask.size))
+    return _in_rank_order(plain, _descend(plain, max(-1, ask.prefer - 1), everywhere, ask.size))
+
+
+def _parts(plain: Plain, nodes: Sequence[int], ask: Ask) -> int:
+    """How many domains of the preferred level the members need inside these nodes, fullest first."""
+    if ask.prefer < 0:
+        return 0
+    rooms: dict[int, int] = {}
+    for node in nodes:
+        rooms[plain.path[node][ask.prefer]] = rooms.get(plain.path[node][ask.prefer], 0) + plain.slots[node]
+    used, left = 0, ask.size
+    for room in sorted(rooms.values(), reverse=True):
+        if left <= 0:
+            break
+        used, left = used + 1, left - room
+    return used
 
 
 def _best(plain: Plain, level: int, domains: Sequence[int], size: int) -> int:

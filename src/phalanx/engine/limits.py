@@ -54,6 +54,25 @@ class Limits:
                 return over
         return None if len(by_user) == 1 else self._check_queues(queue, np.asarray(total), self._queue_usage)
 
+    def usage_after(self, released: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
+        """Usage of queues and people less what queues (each by itself) and people have given back."""
+        queues, users = self._queue_usage.copy(), self._user_usage - released[1]
+        for queue in np.flatnonzero(released[0].any(axis=1)).tolist():
+            self.add_upwards(queues, queue, -released[0][queue])
+        return queues, users
+
+    def add_upwards(self, usage: IntArray, queue: int, units: IntArray) -> None:
+        """Add to a queue and to every queue above it."""
+        while queue >= 0:
+            usage[queue] += units
+            queue = int(self._queues.parent[queue])
+
+    def within(self, queues: IntArray, users: IntArray) -> bool:
+        """Whether such a usage passes no ceiling."""
+        over_queue = (self._queues.limit >= 0) & (queues > self._queues.limit)
+        over_user = (self._users.limit >= 0) & (users > self._users.limit)
+        return not bool(over_queue.any() or over_user.any())
+
     def users_allow(self, shares: Sequence[tuple[int, IntArray]], *, empty: bool) -> bool:
         """Whether no person of these (user, asked) would pass their own ceiling."""
         room = _room(self._users.limit, self._user_usage, empty=empty)
@@ -82,9 +101,7 @@ class Limits:
         if not self.any:
             return
         self._user_usage[user] += asked
-        while queue >= 0:
-            self._queue_usage[queue] += asked
-            queue = int(self._queues.parent[queue])
+        self.add_upwards(self._queue_usage, queue, asked)
 
     def _check(
         self, queue: int, user: int, asked: IntArray, queue_usage: IntArray, user_usage: IntArray
@@ -111,6 +128,17 @@ class Limits:
 def _first_over(limit: IntArray, usage: IntArray, asked: IntArray) -> int:
     over = np.flatnonzero((limit >= 0) & (asked > 0) & (usage + asked > limit))
     return int(over[0]) if len(over) else -1
+
+
+def usage_fits(
+    limits: Limits, shares: Sequence[tuple[int, int, IntArray]], released: tuple[IntArray, IntArray]
+) -> bool:
+    """Whether (queue, user, asked) all together stay below every ceiling once something was given back."""
+    queues, users = limits.usage_after(released)
+    for queue, user, asked in shares:
+        users[user] += asked
+        limits.add_upwards(queues, queue, asked)
+    return limits.within(queues, users)
 
 
 _UNLIMITED = 1 << 60

@@ -1,9 +1,9 @@
 """Promises that are kept from cycle to cycle, where the random worlds found us wrong."""
 
-import pytest
 
 from phalanx.engine.cycle import schedule
 from phalanx.engine.invariants import check_plan
+from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, Truth
 from phalanx.model.queue import Queue
@@ -46,7 +46,6 @@ def test_a_promise_made_before_any_device_was_split_gets_devices_when_one_is():
     assert check_plan(snapshot, plan, KEEP) == []
 
 
-@pytest.mark.xfail(reason="a reservation keeps places and time, not yet the limit above it")
 def test_a_filler_does_not_take_the_limit_that_the_head_will_need():
     """H starts at 20 by its reservation; a long filler of its queue fits beside it, and would leave it no limit."""
     state = make_state("1 gpu=8", queues=[Queue("a", limit={"gpu": 4000})])
@@ -58,3 +57,16 @@ def test_a_filler_does_not_take_the_limit_that_the_head_will_need():
         ((head,), 20 * SECOND_US)
     ]
     assert plan.decisions == ()
+
+
+def test_gangs_without_a_walltime_do_not_wait_for_each_other_on_an_idle_cluster():
+    """X is released late and stands ahead of Y with a later promise; when R ends, each keeps clear of the other's."""
+    gangs = (
+        make_gang("R", "1 gpu=1"),
+        make_gang("X", "1 gpu=1", submit=1, hold=True),
+        make_gang("Y", "1 gpu=1", submit=5),
+    )
+    events = (TimedEvent(10 * SECOND_US, "release", gang="X"),)
+    truths = tuple(Truth(30 * SECOND_US) for _ in gangs)
+    scenario = Scenario(make_nodes("1 gpu=1"), (), gangs, truths, events=events)
+    assert [gang.state for gang in simulate(scenario, "conservative").gangs] == ["completed"] * 3

@@ -5,7 +5,8 @@ with time except at the reservations' starts, so what a gang may use is the room
 a reservation's start) or the lesser of now and then (if it does not). Those are two arrays, and most
 gangs are dismissed by comparing their size with one number per question, a whole block at a time.
 
-`engine.actions.plan_ahead` is the general walk; tests hold the two to the same plans.
+`engine.actions.plan_ahead` is the general walk; tests hold the two to the same starts and promised times.
+Places may differ beside a reservation, where one breaks ties by what is free now and the other throughout.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from phalanx.engine.calendar import Start, find_shadow, find_start
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.limit_calendar import leaves_limits
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
 from phalanx.engine.session import Question, Session, empty_ceiling
 from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
@@ -193,7 +195,7 @@ class Walk:
                 if ceiling < offer.size:
                     self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
                     continue
-            if self.session.limits.any and find_over_limit(self.session, self.turns, turn, offer) is not None:
+            if self.session.limits.any and not self._limits_allow(turn, offer):
                 continue
             places = self._place_in(level, Wish(offer.form, offer.size, question.exempt), index)
             if places is not None:
@@ -201,6 +203,15 @@ class Walk:
             if self._undecided_now:
                 self.undecided.add(turn)
         return None
+
+    def _limits_allow(self, turn: int, offer: Offer) -> bool:
+        """Neither over a ceiling now, nor in the way of a head that will need it."""
+        if find_over_limit(self.session, self.turns, turn, offer) is not None:
+            return False
+        self._compute_reservations()  # a ceiling holds for all pools, so every head must be known
+        reserved = [(head.turn, head.start.at_us) for head in self.shadows if head.start is not None]
+        gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
+        return leaves_limits(self.session, self.turns, turn, offer, gone_us, reserved)
 
     def _place_in(self, level: int, wish: Wish, index: int) -> Places | None:
         """Take seats in one of the views; `_start` settles the others."""

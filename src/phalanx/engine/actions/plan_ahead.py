@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.limit_calendar import leaves_limits
 from phalanx.engine.placement import Places, find_ceiling, retake, undo
 from phalanx.engine.session import Question, Session, empty_ceiling
 from phalanx.engine.timeline import Timeline
@@ -36,6 +37,7 @@ class PlanAhead:
         self.reservations: list[tuple[int, Reservation]] = []  # with the turn
         self.undecided: set[int] = set()
         self._pools: dict[Question, BoolArray] = {}
+        self._own: Reservation | None = None  # the promise of the gang whose turn it is
         self._promises = self._recall_promises() if session.policy.keep else {}
 
     # ------------------------------------------------------------------ promises
@@ -114,6 +116,7 @@ class PlanAhead:
         if promised is not None:
             form, promise = promised
             self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+        self._own = None if promised is None else promised[1]
         if not self._takes_part(turn):
             return
         if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
@@ -152,12 +155,21 @@ class PlanAhead:
         for offer in list_offers(self.session, self.turns, turn):
             if find_ceiling(self.session.view, offer.form, question.exempt) < offer.size:
                 continue
-            if self.session.limits.any and find_over_limit(self.session, self.turns, turn, offer) is not None:
+            if self.session.limits.any and not self._limits_allow(turn, offer):
                 continue
             places = self._places_now(turn, question, offer)
             if places is not None:
                 return offer, places
         return None
+
+    def _limits_allow(self, turn: int, offer: Offer) -> bool:
+        """Neither over a ceiling now, nor in the way of somebody with a reservation who will need it."""
+        if find_over_limit(self.session, self.turns, turn, offer) is not None:
+            return False
+        reserved = [(other, reservation.start_us) for other, reservation in self.reservations]
+        reserved += [(other, promise.start_us) for other, (_, promise) in self._promises.items()]
+        gone_us = self.now + self._span(turn, offer) if self.turns.proven[turn] else NEVER
+        return leaves_limits(self.session, self.turns, turn, offer, gone_us, reserved)
 
     def _places_now(self, turn: int, question: Question, offer: Offer) -> Places | None:
         places = self.timeline.place_over(question, offer.form, offer.size, self.now, self._span(turn, offer))
@@ -167,12 +179,14 @@ class PlanAhead:
         """How long a gang must be able to stay.
 
         Without a stated walltime nobody knows when it ends, so it may not stand where somebody ahead of it
-        has a reservation, however late that is. Those behind it were planned around its default length, and
-        against windows that length counts as well.
+        has a reservation, however late that is, unless that was planned around its own promise. Those behind
+        it were planned around its default length, and against windows that length counts as well.
         """
         if self.turns.proven[turn]:
             return offer.length_us
-        ahead_us = max((reservation.start_us for _, reservation in self.reservations), default=self.now)
+        own_end_us = NEVER if self._own is None else self._own.end_us
+        starts = (reservation.start_us for _, reservation in self.reservations)
+        ahead_us = max((start_us for start_us in starts if start_us < own_end_us), default=self.now)
         return max(offer.length_us, ahead_us + 1 - self.now)
 
     def _with_devices(self, form: Form, places: Places) -> Places:

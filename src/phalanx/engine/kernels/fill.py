@@ -108,7 +108,8 @@ def choose_nodes(room: Room, role: RoleForm, size: int) -> tuple[IntArray, IntAr
     if role.segment_size > 1 and role.segment_level > level:
         last_run = _place_groups(room, role, (low, high, level), size, counts)
     else:
-        _place_preferred(room, (low, high, level), size, counts)
+        # If no domain of the preferred level holds all, the fewest of it do, whatever lies between.
+        _place_preferred(room, (low, high, max(level, role.prefer - 1)), size, counts)
     walked = counts.nonzero()[0]
     if last_run >= 0:
         # The smaller last group must hold the last ranks, or it would shift every later group.
@@ -127,12 +128,27 @@ def _choose_run(room: Room, role: RoleForm, size: int) -> Run | None:
         capability = compute_capability(fleet, room, role, level)
         holding = np.flatnonzero(capability >= size)
         if len(holding):
+            if level < role.prefer and len(holding) > 1:
+                holding = _fewest_parts(room, level, holding, role.prefer, size)
             return _run_at(fleet, level, _best_run(room, level, holding, size))
         level -= 1
     if role.require > ANYWHERE:
         return None
     whole = compute_capability(fleet, room, role, ANYWHERE)
     return (0, len(room.slots), ANYWHERE) if whole[0] >= size else None
+
+
+def _fewest_parts(room: Room, level: int, candidates: IntArray, part_level: int, size: int) -> IntArray:
+    """Of runs that all hold the members, those that need the fewest runs of a tighter level for them."""
+    starts, sums = room.fleet.run_starts[part_level], room.run_sums(part_level)
+    needed = []
+    for index in candidates.tolist():
+        low, high, _ = _run_at(room.fleet, level, index)
+        inside = sums[starts.searchsorted(low) : starts.searchsorted(high)]
+        needed.append(int(np.sort(inside)[::-1].cumsum().searchsorted(size)))
+    parts = np.array(needed)
+    fewest: IntArray = candidates[parts == parts.min()]
+    return fewest
 
 
 def _run_at(fleet: Fleet, level: int, index: int) -> Run:
