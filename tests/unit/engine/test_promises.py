@@ -1,6 +1,5 @@
 """Promises that are kept from cycle to cycle, where the random worlds found us wrong."""
 
-
 from phalanx.engine.cycle import schedule
 from phalanx.engine.invariants import check_plan
 from phalanx.frontends.sim.events import TimedEvent
