@@ -38,13 +38,11 @@ def explain(snapshot: Snapshot, policy: Policy, gang: int) -> tuple[Reason, ...]
 
 def find_eta(snapshot: Snapshot, policy: Policy, gang: int, plan: Plan | None = None) -> int | None:
     """The expected start: its reservation, or what it would get if every gang ahead had one. None if nobody knows."""
-    ahead = replace(policy, reservations=EVERYONE, keep=False, stops=False)
-    plans = [plan] if plan is not None else []
-    for reservation in (each for found in plans for each in found.reservations):
-        if gang in reservation.gangs:
-            return reservation.start_us
-    full = schedule(snapshot, ahead, explain=True)
-    return next((each.start_us for each in full.reservations if gang in each.gangs), None)
+    known = plan.reservations if plan is not None else ()
+    if not any(gang in reservation.gangs for reservation in known):
+        ahead = replace(policy, reservations=EVERYONE, keep=False, stops=False)
+        known = schedule(snapshot, ahead, explain=True).reservations
+    return next((each.start_us for each in known if gang in each.gangs), None)
 
 
 def _look_around(snapshot: Snapshot, policy: Policy, row: int) -> list[Reason]:

@@ -44,9 +44,7 @@ class Limits:
         """The same for gangs of one queue that start together, given as (user, asked) of each."""
         if not self.any:
             return None
-        by_user: dict[int, IntArray] = {}
-        for user, asked in shares:
-            by_user[user] = by_user.get(user, 0) + asked
+        by_user = _sum_by_user(shares)
         total = sum(by_user.values())
         for user, asked in by_user.items():
             over = self.check(queue, user, asked)
@@ -76,10 +74,7 @@ class Limits:
     def users_allow(self, shares: Sequence[tuple[int, IntArray]], *, empty: bool) -> bool:
         """Whether no person of these (user, asked) would pass their own ceiling."""
         room = _room(self._users.limit, self._user_usage, empty=empty)
-        by_user: dict[int, IntArray] = {}
-        for user, asked in shares:
-            by_user[user] = by_user.get(user, 0) + asked
-        return all(bool((asked <= room[user]).all()) for user, asked in by_user.items())
+        return all(bool((asked <= room[user]).all()) for user, asked in _sum_by_user(shares).items())
 
     def check_empty(self, queue: int, user: int, asked: IntArray) -> OverLimit | None:
         """The same with nothing in use: a gang over such a ceiling can never run."""
@@ -128,6 +123,13 @@ class Limits:
 def _first_over(limit: IntArray, usage: IntArray, asked: IntArray) -> int:
     over = np.flatnonzero((limit >= 0) & (asked > 0) & (usage + asked > limit))
     return int(over[0]) if len(over) else -1
+
+
+def _sum_by_user(shares: Sequence[tuple[int, IntArray]]) -> dict[int, IntArray]:
+    by_user: dict[int, IntArray] = {}
+    for user, asked in shares:
+        by_user[user] = by_user.get(user, 0) + asked
+    return by_user
 
 
 def usage_fits(

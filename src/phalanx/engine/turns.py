@@ -92,15 +92,16 @@ class Turns:
 
     def queue_caps(self, session: Session) -> IntArray:
         """The largest size of each question that the ceilings of each queue leave now."""
+        return session.limits.caps(self._asked_by_one(session), empty=False)[0]
+
+    def _asked_by_one(self, session: Session) -> IntArray:
+        """What one member of each question asks of every kind; of a form with its sizes inside, all of it."""
         vectors = np.array([asked_units(session, question.form, 1) for question in self.questions])
-        vectors = vectors.reshape(len(self.questions), len(session.fleet.kinds))
-        return session.limits.caps(vectors, empty=False)[0]
+        return vectors.reshape(len(self.questions), len(session.fleet.kinds))
 
     def limit_caps(self, session: Session, *, empty: bool) -> tuple[IntArray, IntArray]:
         """The largest size of each turn that its queues' and its user's ceilings leave, now or with nothing in use."""
-        vectors = np.array([asked_units(session, question.form, 1) for question in self.questions])
-        vectors = vectors.reshape(len(self.questions), len(session.fleet.kinds))
-        by_queue, by_user = session.limits.caps(vectors, empty=empty)
+        by_queue, by_user = session.limits.caps(self._asked_by_one(session), empty=empty)
         users = by_user[self.user, self.question]
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
             if row in self.members:  # each gang of a group counts for its own user

@@ -40,10 +40,6 @@ class Code(IntEnum):
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
-#: Codes that the ends of other gangs would cure. Only these reserve, and only these block others.
-CAPACITY_CODES = frozenset({Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.MAINTENANCE})
-
-
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One blocker: what is needed, what there is, and of what."""

@@ -6,11 +6,15 @@ Integer µs × milli of one kind: the device where there are any, else the first
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from phalanx.control.state import State
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Seats
 from phalanx.model.resources import DEVICE_KIND
+
+#: Ways to leave that are no end: the gang queues again, and its work is lost.
+LOSSES: Final = ("lose", "evict")
 
 
 @dataclass(slots=True)

@@ -15,16 +15,13 @@ from phalanx.control.forward import Arrival, End, Forward, Happens
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
-from phalanx.frontends.sim.ledger import Attempt, Ledger, fresh_ledger, placement_of
+from phalanx.frontends.sim.ledger import LOSSES, Attempt, Ledger, fresh_ledger, placement_of
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
 from phalanx.frontends.sim.result import COMPLETED, DEADLOCKED, RUNNING, Entry, GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario, Truth
-from phalanx.model.fleet import Fleet
 from phalanx.model.gang import After, Gang, Role, Sizes
 from phalanx.model.plan import Bind
 from phalanx.perfmodel.speedup import scaled_us
-
-LOSSES = ("lose", "evict")
 
 
 @dataclass(slots=True)
@@ -157,10 +154,9 @@ class Barrier:
 
 
 def simulate_members(
-    scenario: Scenario, policy: Policy, seed: int, progress: Callable[[int, int], None] | None
+    scenario: Scenario, state: State, policy: Policy, seed: int, progress: Callable[[int, int], None] | None
 ) -> SimResult:
-    """Run a scenario member by member and put the gangs together again."""
-    state = State(Fleet(scenario.nodes, scenario.levels), scenario.queues, scenario.users, scenario.windows)
+    """Run a scenario member by member on its empty cluster, and put the gangs together again."""
     squads = [
         Squad(gang, truth, [f"{gang.name}#{i}" for i in range(gang.members_min)])
         for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)

@@ -12,7 +12,7 @@ from phalanx.control.explain import explain_pending
 from phalanx.control.forward import Arrival, End, Forward, Happens
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.sim.ledger import Attempt, fresh_ledger, placement_of
+from phalanx.frontends.sim.ledger import LOSSES, Attempt, fresh_ledger, placement_of
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
 from phalanx.frontends.sim.podfifo import simulate_members
 from phalanx.frontends.sim.result import Entry, GangResult, SimResult
@@ -27,9 +27,6 @@ from phalanx.policy import named
 #: Points of a speed-up curve that a gang reports at the most.
 CURVE_POINTS = 1024
 
-#: Ways to leave that are no end: the gang queues again, and its work is lost.
-LOSSES = ("lose", "evict")
-
 Progress = Callable[[int, int], None]
 
 
@@ -43,9 +40,9 @@ def simulate(
 ) -> SimResult:
     """Run one scenario under one policy to its end."""
     chosen = named(policy, options)
-    if policy == "pod-fifo":
-        return simulate_members(scenario, chosen, seed, progress)
     state = make_state(scenario)
+    if policy == "pod-fifo":
+        return simulate_members(scenario, state, chosen, seed, progress)
     scribe = Scribe(state)
     arrivals = [
         Arrival(gang, curve_of(gang, truth)) for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
