@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bench.kth import find_traces
 from bench.measure import Measured
-from phalanx.frontends.sim.openb import measure_allocated, read_fleet, read_shapes
+from phalanx.frontends.sim.openb import measure_allocated
+from phalanx.frontends.sim.traces.openb import read_fleet, read_shapes
 
 NAME = "openb"
 WHAT = "openb cluster filled to 130 %: devices allocated, mean over seeds"

@@ -169,6 +169,25 @@ def _starts_after_end_of(outcome: Outcome, name: str, other: str) -> Answer:
     return start is None or (end is not None and start >= end - MILLISECOND), f"start {start}, end of {other} {end}"
 
 
+def _history(outcome: Outcome, name: str, want: list[str]) -> Answer:
+    """These events happened in this order; others may stand between them."""
+    seen = [entry["event"] for entry in outcome.gangs[name]["history"]]
+    rest = iter(seen)
+    return all(event in rest for event in want), seen
+
+
+def _never(outcome: Outcome, name: str, banned: list[str]) -> Answer:
+    seen = [entry["event"] for entry in outcome.gangs[name]["history"]]
+    return not set(seen) & set(banned), seen
+
+
+def _held_at(outcome: Outcome, name: str, want: Json) -> Answer:
+    """Seats kept for a hurt gang, by its newest entry at that time."""
+    told = [entry.get("held") or {} for entry in outcome.gangs[name]["history"] if entry["at_s"] <= want["t"] + 1e-6]
+    seen = sum(told[-1].values()) if told else 0
+    return matches(seen, want["n"]), f"{seen} held"
+
+
 GANG: Mapping[str, Callable[[Outcome, str, Any], Answer]] = {
     **{key: _field(key) for key in ("start_s", "end_s", "wait_s", "state")},
     "members_at": _gang_members_at,
@@ -180,6 +199,9 @@ GANG: Mapping[str, Callable[[Outcome, str, Any], Answer]] = {
     "evicted": _evicted,
     "has_reason": _has_reason,
     "starts_after_end_of": _starts_after_end_of,
+    "history": _history,
+    "never": _never,
+    "held_at": _held_at,
 }
 
 
@@ -253,6 +275,20 @@ def _within_capacity(outcome: Outcome, _want: bool, _: Json) -> Answer:
     return True, None
 
 
+def _ledger(outcome: Outcome, want: Json, _: Json) -> Answer:
+    """The parts named, by value; and all parts but the capacity sum to it, whichever are named."""
+    seen = outcome.metrics["ledger_gpu_s"]
+    rest = math.fsum(amount for part, amount in seen.items() if part != "capacity")
+    sums = abs(rest - seen["capacity"]) <= 1e-9 * max(1.0, seen["capacity"])
+    return sums and all(matches(seen.get(part), amount) for part, amount in want.items()), seen
+
+
+def _events_of(outcome: Outcome, want: Json, _: Json) -> Answer:
+    """How often something happened to these gangs, all together."""
+    told = [entry["event"] for name in want["gangs"] for entry in outcome.gangs[name]["history"]]
+    return matches(told.count(want["event"]), want["n"]), told
+
+
 WHOLE: Mapping[str, Callable[[Outcome, Any, Json], Answer]] = {
     "metric": _metric,
     "sum_members_at": _sum_members_at,
@@ -264,6 +300,8 @@ WHOLE: Mapping[str, Callable[[Outcome, Any, Json], Answer]] = {
     "all_state": _all_state,
     "reason": _reason,
     "within_capacity": _within_capacity,
+    "ledger": _ledger,
+    "events_of": _events_of,
 }
 
 

@@ -1,4 +1,4 @@
-"""Our own scenarios, one file each under `cases/`, and what must be true of them by `expect.yaml`.
+"""Our own scenarios, one file each under `cases/`, and what must be true of them by `expect*.yaml`.
 
 They extend the published contract in its own format, so a case can move from one to the other. Here
 they run in-process; `test_shared_contract.py` runs the published ones through the command.
@@ -19,7 +19,11 @@ from phalanx.frontends.sim.scenario import read_scenario
 
 HERE = Path(__file__).resolve().parent
 CASES = {path.stem: path for path in sorted((HERE / "cases").glob("*.yaml"))}
-EXPECT = yaml.safe_load((HERE / "expect.yaml").read_text(encoding="utf-8"))
+EXPECT = {
+    name: entry
+    for path in sorted(HERE.glob("expect*.yaml"))
+    for name, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items()
+}
 
 
 def _load_checks():
@@ -73,6 +77,9 @@ WRONG = [
     {"gang": "x", "evicted": True},
     {"gang": "x", "has_reason": True},
     {"gang": "x", "starts_after_end_of": "y"},
+    {"gang": "x", "history": ["complete", "bind"]},
+    {"gang": "x", "never": ["evict", "complete"]},
+    {"gang": "x", "held_at": {"t": 120, "n": 1}},
     {"metric": "makespan_s", "value": "!=150"},
     {"metric": "no_such_metric", "value": 0},
     {"sum_members_at": {"gangs": ["x", "y"], "t": 99, "min": 1}},
@@ -84,6 +91,8 @@ WRONG = [
     {"evicted_of": {"gangs": ["run"], "n": 1}},
     {"all_state": "running"},
     {"reason": {"gang": "x", "code_in": ["capacity"]}},
+    {"ledger": {"free": 0.5}},
+    {"events_of": {"gangs": ["x", "y"], "event": "bind", "n": 1}},
 ]
 
 
@@ -97,6 +106,28 @@ def test_a_node_that_gives_more_than_it_has_is_noticed():
     scenario = yaml.safe_load(CASES[name].read_text(encoding="utf-8"))
     scenario["cluster"]["nodes"][0]["resources"]["gpu"] = 0.5
     assert checks.find_misses(run_case(name, "easy"), scenario, [{"within_capacity": True}])
+
+
+def test_held_seats_are_read_from_the_newest_entry():
+    hurt = [
+        {"at_s": 0, "event": "bind", "members": 2, "placement": {"n0": 1, "n1": 1}},
+        {"at_s": 50, "event": "lose", "members": 0, "placement": {}, "held": {"n0": 1}},
+        {"at_s": 80, "event": "repair", "members": 2, "placement": {"n0": 1, "n2": 1}},
+    ]
+    result = {"gangs": [{"name": "x", "state": "running", "end_s": None, "history": hurt}], "metrics": {}}
+    scenario = {"cluster": {"nodes": []}, "gangs": [{"name": "x"}]}
+    right = [{"gang": "x", "held_at": {"t": at, "n": held}} for at, held in [(49, 0), (50, 1), (79, 1), (80, 0)]]
+    assert checks.find_misses(result, scenario, right) == []
+    assert checks.find_misses(result, scenario, [{"gang": "x", "held_at": {"t": 60, "n": 0}}])
+
+
+def test_a_ledger_whose_parts_do_not_sum_is_noticed():
+    name = "gang-none-holds-while-short"
+    scenario = yaml.safe_load(CASES[name].read_text(encoding="utf-8"))
+    result = run_case(name, "easy")
+    assert checks.find_misses(result, scenario, [{"ledger": {}}]) == []
+    result["metrics"]["ledger_gpu_s"]["free"] += 0.001
+    assert checks.find_misses(result, scenario, [{"ledger": {}}])
 
 
 def test_every_kind_of_check_is_seen_to_fail():

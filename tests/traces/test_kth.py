@@ -16,7 +16,8 @@ import pytest
 from phalanx.frontends.sim.result import SimResult
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import read_cluster
-from phalanx.frontends.sim.swf import Estimate, read_swf
+from phalanx.frontends.sim.traces.believed import Estimate
+from phalanx.frontends.sim.traces.swf import read_swf
 
 SECOND_US = 1_000_000
 JOBS = 28_481

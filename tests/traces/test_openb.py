@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from phalanx.control.spec.errors import BadInput
-from phalanx.frontends.sim.openb import draw_arrivals, fill, measure_allocated, read_fleet, read_shapes
+from phalanx.frontends.sim.openb import draw_arrivals, fill, measure_allocated
+from phalanx.frontends.sim.traces.openb import read_fleet, read_shapes
 from phalanx.model.fleet import Fleet
 
 ARRIVED = 1.30
@@ -83,8 +84,8 @@ def test_devices_and_amounts_agree_on_a_full_cluster(openb, fleet):
     ("text", "message"),
     [
         ("sn,cpu_milli\nn0,1000\n", "has no column memory_mib, gpu"),
-        ("sn,cpu_milli,memory_mib,gpu\nn0,1000,512,2\nn1,much,512,2\n", "line 3: needs whole numbers"),
-        ("sn,cpu_milli,memory_mib,gpu\nn0,1000\n", "line 2: needs whole numbers"),
+        ("sn,cpu_milli,memory_mib,gpu\nn0,1000,512,2\nn1,much,512,2\n", "line 3: cpu_milli must be a whole number"),
+        ("sn,cpu_milli,memory_mib,gpu\nn0,1000\n", "line 2: has 2 fields, and the header has 4"),
     ],
 )
 def test_a_table_that_is_none_is_refused(tmp_path, text, message):

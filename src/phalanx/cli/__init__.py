@@ -14,7 +14,7 @@ import click
 from phalanx import __version__
 
 #: Verb → module of this package; the command in it has the verb's name.
-_VERBS = {"demo": "demo", "sim": "sim"}
+_VERBS = {"demo": "demo", "sim": "sim", "trace": "trace"}
 
 
 class _LazyGroup(click.Group):

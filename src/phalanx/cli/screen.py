@@ -67,3 +67,21 @@ def progress_bar(title: str, gangs: int) -> Iterator[Callable[[int, int], None] 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=gangs)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def share_bar(title: str, gangs: int) -> Iterator[Callable[[float], None] | None]:
+    """A callback that is told which share is done and moves one bar for all runs, or None where nobody would see it.
+
+    Drawn by whoever calls, never by a thread of its own: runs are forked meanwhile, and a fork while another
+    thread holds the lock of the terminal would leave that lock closed for ever in the child.
+    """
+    if gangs <= _PROGRESS_GANGS_MIN or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda share: bar.update(task, completed=share, refresh=True)

@@ -2,60 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
-from phalanx.cli.failure import Failure
-from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, progress_bar
+from phalanx.cli.failure import CannotWrite, Failure
+from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, progress_bar, share_bar
+from phalanx.cli.trace import share_options
 
 if TYPE_CHECKING:
+    from phalanx.engine.policy import Policy
+    from phalanx.frontends.sim.report.facts import Facts
     from phalanx.frontends.sim.result import SimResult
     from phalanx.frontends.sim.scenario import Scenario
-    from phalanx.frontends.sim.swf import Estimate
+    from phalanx.frontends.sim.sweep import Share, Task
+    from phalanx.frontends.sim.traces.believed import Estimate
 
 _ESTIMATES = ("requested", "actual", "rounded")
+
+#: Fewer gangs than this in all runs together are done before a second process has started.
+_APART_GANGS_MIN: Final = 4_000
+
+#: Boxes that all Gantt charts of a report have together at the most; more would make the page slow to open.
+_BOXES_MOST: Final = 36_000
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--policy", "policies", help="Policies to run, separated by commas; else what the file says.")
-@click.option("--cluster", help="Nodes x places, as 16x8. A log needs it; of a scenario it replaces the cluster.")
+@click.option("--cluster", help="Nodes x places, as 16x8, or a table of nodes (CSV). A log needs it.")
 @click.option("--estimate", type=click.Choice(_ESTIMATES), help="Run times that planning believes. Logs only.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one list with an element per policy.")
+@click.option("--rates", type=click.Path(path_type=Path), help="Table of run times, for logs without (Sia, Gavel).")
+@share_options
+@click.option("--seed", type=int, help="Seed of everything random.  [default: 0]")
+@click.option("--seeds", "many", help="Several seeds, as 0-9 or 1,3,5; the table then shows means.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; else as many as there are cores.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one list with an element per policy and seed.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write a report: .html, or a figure: .svg, .png.")
 @click.option("--gantt/--no-gantt", default=True, help="Draw small runs.", show_default=True)
+@click.pass_context
 def sim(
+    context: click.Context,
     file: Path,
     policies: str | None,
     cluster: str | None,
     estimate: Estimate | None,
-    seed: int,
+    rates: Path | None,
+    elastic: float,
+    preemptible: float,
+    deadlines: float,
+    seed: int | None,
+    many: str | None,
+    jobs: int | None,
     as_json: bool,
+    report: Path | None,
     gantt: bool,
 ) -> None:
     """Run a scenario or a log under policies and compare them.
 
-    FILE is a scenario (.yaml, .json, .toml) or an SWF log (.swf, .swf.gz).
+    FILE is a scenario (.yaml, .json, .toml), an SWF log (.swf, .swf.gz) or a log
+    in CSV (Philly, Chronus, ElasticFlow, Tiresias, openb, Sia, Gavel, or ours).
     The same engine decides here as on a real cluster, on a virtual clock.
     """
     from phalanx.control.spec.errors import BadInput
+    from phalanx.frontends.sim.sweep import RunLost, make_tasks, run_sweep
+    from phalanx.frontends.sim.traces.reading import Reading, read_any
+    from phalanx.frontends.sim.traces.shares import Shares
+
+    @lru_cache(maxsize=4)
+    def read(chosen_seed: int) -> Scenario:
+        return read_any(file, cluster, Reading(estimate, Shares(elastic, preemptible, deadlines), rates, chosen_seed))
 
     try:
-        scenario = _read(file, cluster, estimate)
+        seeds = _seeds(seed, many)
+        _check_report(report)
+        scenario = read(seeds[0])
         # All names are checked before the first run: nobody wants to hear of a typo after a minute.
-        chosen = [check_policy(name, options) for name, options in _chosen(scenario, policies)]
-        results = [run_policy(scenario, name, options, seed) for name, options in chosen]
-    except BadInput as bad:
+        tasks = make_tasks([check_policy(name, options) for name, options in _chosen(scenario, policies)], seeds)
+        runner = Runner(read, seeds, as_json=as_json, boxes=_boxes_each(report, len(tasks) // len(seeds)))
+        gangs = len(scenario.gangs) * len(tasks)
+        title = tasks[0].label if len(tasks) == 1 else f"{len(tasks)} runs"
+        with share_bar(title, gangs) as progress:
+            products = run_sweep(tasks, runner, _choose_jobs(jobs, gangs), progress)
+    except (BadInput, RunLost) as bad:
         raise Failure(str(bad)) from None
+    # Before anything is printed, since the reader of a pipe may leave; but the numbers are printed in any case.
+    problem = _write_report(context, report, scenario, products, seeds)
     if as_json:
-        from phalanx.frontends.sim.jsonout import encode_results
-
-        click.echo(encode_results(results), nl=False)
+        click.echo(b"[" + b",".join(product.encoded for product in products) + b"]\n", nl=False)
+    elif len(seeds) > 1:
+        _print_means(scenario, products, seeds)
     else:
-        _print(scenario, results, gantt=gantt)
+        _print(scenario, [product.result for product in products], gantt=gantt)
+    if problem is not None:
+        raise problem
+    if report is not None and not as_json:
+        print_lines(["", f"report: {report}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What is kept of a run, in the process that asked for it."""
+
+    result: SimResult  # with more gangs than a table shows: without their histories
+    encoded: bytes  # as JSON, if that is wanted
+    facts: Facts
+
+
+class Runner:
+    """Runs one task and keeps of it what will be shown."""
+
+    def __init__(
+        self, read: Callable[[int], Scenario], seeds: Sequence[int], *, as_json: bool, boxes: int | None
+    ) -> None:
+        """`read` gives the scenario of a seed; `boxes` bounds the Gantt chart, None if there is no report."""
+        self._read, self._seeds, self._as_json, self._boxes = read, seeds, as_json, boxes
+
+    def __call__(self, task: Task, tell: Share) -> Product:
+        """Run it. Pictures are made of the first seed only: ten Gantt charts of one policy tell no more than one."""
+        from phalanx.frontends.sim.gantt import ROWS_MAX
+        from phalanx.frontends.sim.jsonout import encode_results
+        from phalanx.frontends.sim.report.facts import collect_facts
+        from phalanx.frontends.sim.report.reasons import make_listener
+        from phalanx.frontends.sim.sweep import play
+
+        scenario = self._read(task.seed)
+        boxes = self._boxes if task.seed == self._seeds[0] else None
+        listener = None if boxes is None else make_listener(find_policy(task), len(scenario.gangs))
+        result = play(scenario, task, tell, listener)
+        if listener is not None:
+            listener.write_into(result)
+        facts = collect_facts(scenario, result, task.label, boxes)
+        # One element of the list: the brackets and the line's end are put around all of them.
+        encoded = encode_results([result])[1:-2] if self._as_json else b""
+        if len(result.gangs) > ROWS_MAX:
+            for gang in result.gangs:
+                gang.history, gang.placement = [], {}
+        return Product(result, encoded, facts)
+
+
+def find_policy(task: Task) -> Policy:
+    """The policy of a task, made if it is given by its name."""
+    from phalanx.policy import named
+
+    return named(task.policy, task.options) if isinstance(task.policy, str) else task.policy
+
+
+def _seeds(seed: int | None, many: str | None) -> list[int]:
+    from phalanx.frontends.sim.sweep import parse_seeds
+
+    if many is None:
+        return [seed or 0]
+    if seed is not None:
+        raise Failure("--seed and --seeds say the same thing twice; keep one of them")
+    return parse_seeds(many)
+
+
+def _choose_jobs(jobs: int | None, gangs: int) -> int:
+    from phalanx.frontends.sim.sweep import count_cores
+
+    if jobs is not None:
+        return jobs
+    return count_cores() if gangs >= _APART_GANGS_MIN else 1
+
+
+def _check_report(report: Path | None) -> None:
+    """Nobody wants to hear after an hour that there is no place for the report."""
+    if report is not None:
+        from phalanx.frontends.sim.report.place import check_place
+
+        check_place(report)
+
+
+def _boxes_each(report: Path | None, policies: int) -> int | None:
+    return None if report is None else max(2_000, min(12_000, _BOXES_MOST // policies))
+
+
+def _write_report(
+    context: click.Context, report: Path | None, scenario: Scenario, products: Sequence[Product], seeds: Sequence[int]
+) -> CannotWrite | None:
+    """Write it, or say why not."""
+    if report is None:
+        return None
+    from phalanx.control.spec.errors import BadInput
+    from phalanx.frontends.sim.report.heading import make_heading
+    from phalanx.frontends.sim.report.write import write_report
+
+    heading = make_heading(scenario, context.params["file"].name, _command(context), seeds)
+    try:
+        write_report(report, heading, [product.facts for product in products])
+    except BadInput as bad:
+        return CannotWrite(str(bad))
+    return None
+
+
+def _command(context: click.Context) -> str:
+    """What was typed, without the folders of this machine."""
+    words = ["phalanx", "sim", context.params["file"].name]
+    for option in context.command.params:
+        name = option.name or ""
+        if (
+            not isinstance(option, click.Option)
+            or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+        ):
+            continue
+        value = context.params[name]
+        if option.is_flag:
+            words.append(option.opts[0] if value else option.secondary_opts[0])
+        else:
+            words += [option.opts[0], value.name if isinstance(value, Path) else str(value)]
+    return shlex.join(words)
 
 
 def check_policy(name: str, options: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
@@ -86,22 +248,6 @@ def run_policy(scenario: Scenario, name: str, options: Mapping[str, object], see
         return simulate(scenario, name, options, seed, progress)
 
 
-def _read(file: Path, cluster: str | None, estimate: Estimate | None) -> Scenario:
-    from phalanx.frontends.sim.scenario import read_cluster, read_scenario
-    from phalanx.model.resources import DEVICE_KIND, SLOT_KIND
-
-    if not file.name.lower().endswith((".swf", ".swf.gz")):
-        if estimate is not None:
-            raise Failure("--estimate is about logs; a scenario states walltime and duration itself")
-        nodes = read_cluster(cluster, DEVICE_KIND) if cluster else None
-        return read_scenario(file, nodes)
-    from phalanx.frontends.sim.swf import read_swf
-
-    if cluster is None:
-        raise Failure(f"{file}: a log does not say what it ran on; add --cluster NODESxSLOTS, as --cluster 1x100")
-    return read_swf(file, estimate or "requested", read_cluster(cluster, SLOT_KIND))
-
-
 def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping[str, object]]]:
     """The policies to run. Options of the file hold for the policy it names, also when it is asked for by name."""
     if policies is None:
@@ -119,7 +265,7 @@ def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None
     from phalanx.frontends.sim.printing import comparison_sheet, gang_sheet, reason_lines
 
     if scenario.dropped:
-        print_lines([f"{scenario.dropped:,} jobs of the log never ran and are left out", ""])
+        print_lines([f"{scenario.dropped:,} jobs of the log never ran, or asked for nothing, and are left out", ""])
     # One time axis for all policies: pictures that are to be compared must have the same scale.
     horizons = [find_horizon(result.gangs, scenario.until_us) for result in results]
     horizon = min(first for first, _ in horizons), max(last for _, last in horizons)
@@ -135,3 +281,12 @@ def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None
             print_lines([*([""] if sheet is not None else []), *heading, *why])
         print_lines([""] if sheet is not None or why else [])
     print_sheet(comparison_sheet(results))
+
+
+def _print_means(scenario: Scenario, products: Sequence[Product], seeds: Sequence[int]) -> None:
+    from phalanx.frontends.sim.report.heading import describe_seeds, make_heading
+    from phalanx.frontends.sim.report.tables import seeds_sheet
+
+    unit = make_heading(scenario, "", "", seeds).unit
+    print_lines([f"means over seeds {describe_seeds(seeds)}, ± standard deviation", ""])
+    print_sheet(seeds_sheet([product.facts for product in products], unit))

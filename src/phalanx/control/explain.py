@@ -37,6 +37,8 @@ SENTENCES: Final[Mapping[Code, str]] = {
     Code.BEHIND: "would fit, but waits behind a gang that came before it",
     Code.RESERVED: "would fit, but would delay a gang that has a reservation",
     Code.MAINTENANCE: "would still run when a maintenance window or another's reservation begins",
+    Code.DEADLINE_UNREACHABLE: "can never meet its deadline: it needs longer than that even alone on an empty cluster",
+    Code.BACKOFF: "failed again and again without saving anything; it may start again after a rest",
     Code.SEARCH_BUDGET: "the search for a placement gave up undecided; it is tried again when something changes",
 }
 

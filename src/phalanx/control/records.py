@@ -11,7 +11,7 @@ from phalanx.control.columns import Table
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Reservation, Seats
+from phalanx.model.plan import Bind, Reservation, Seats
 
 #: One empty set for everybody: a set of its own would be a tenth of what a pending gang costs.
 NOTHING: Final[frozenset[str]] = frozenset()
@@ -32,19 +32,24 @@ PENDING: Final[Columns] = {
     "deadline_us": (np.int64, ()),
     "gate": (np.int8, ()),
     "group": (np.int32, ()),
+    "attained_us": (np.int64, ()),
 }
 RUNNING: Final[Columns] = {
     "gang": (np.int64, ()),
     "queue": (np.int32, ()),
     "user": (np.int32, ()),
     "priority": (np.int32, ()),
+    "eligible_us": (np.int64, ()),
     "start_us": (np.int64, ()),
     "length_us": (np.int64, ()),
     "members": (np.int32, ()),
     "preemptible": (np.bool_, ()),
-    "guest": (np.bool_, ()),
+    "elastic": (np.bool_, ()),
+    "guest": (np.int8, ()),
     "evictions": (np.int32, ()),
     "cool_until_us": (np.int64, ()),
+    "saved_us": (np.int64, ()),
+    "attained_us": (np.int64, ()),
 }
 
 
@@ -56,6 +61,21 @@ class Group:
     wanted: int
     gangs: list[int]
     form: int = -1  # known once complete
+
+
+@dataclass(slots=True)
+class Past:
+    """What is remembered of a gang that was evicted, hurt or resized. Most gangs never are."""
+
+    evictions: int = 0
+    failures: int = 0  # attempts lost in a row without a new snapshot
+    attained_us: int = 0  # device time of earlier attempts
+    left_us: int | None = None  # run time it still needs at its largest size, if it has reported progress
+    cool_until_us: int = 0
+    claim: Bind | None = None  # seats that others are about to leave
+    forced: bool = False  # somebody was evicted for that claim
+    resting: bool = False  # it failed again and again, and may not start before its back-off is over
+    token: int = 0  # timers set for an earlier stay mean nothing
 
 
 @dataclass(slots=True)
@@ -75,6 +95,7 @@ class Record:
     seats: tuple[Seats, ...] = ()
     attempts: int = 0
     doomed_by: str | None = None  # a dependency that did not succeed
+    history: Past | None = None  # of gangs to which something has happened
 
 
 @dataclass(slots=True)

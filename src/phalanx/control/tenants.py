@@ -33,6 +33,7 @@ class Tenants:
             guarantee=np.array([_vector(fleet, queue.guarantee, 0) for queue in ordered]).reshape(len(ordered), width),
             limit=np.array([_vector(fleet, queue.limit, -1) for queue in ordered]).reshape(len(ordered), width),
             usage=np.zeros((len(ordered), width), dtype=np.int64),
+            decayed=np.zeros((len(ordered), width), dtype=np.int64),
         )
         self._chains = [_way_up(parent, queue) for queue in range(len(parent))]
         self._unsettled: list[tuple[int, int, IntArray]] = []
@@ -42,6 +43,9 @@ class Tenants:
         for user in users:
             self._add_user(user.name)
         self.limited = any(queue.limit for queue in queues) or any(user.limit for user in users)
+        self.watched = self.limited  # whether anybody looks at the usage in every cycle
+        self.half_life_us: int | None = None
+        self._decayed_at_us = 0
 
     def index_of(self, queue: str, user: str) -> tuple[int, int]:
         """Row of a queue and of a person; people are added as they appear."""
@@ -72,12 +76,28 @@ class Tenants:
         """Let go of the arrays that change."""
         self.settle()
         q, u = self.queue_columns, self.user_columns
-        self.queue_columns = QueueColumns(q.names, q.parent, q.weight, q.guarantee, q.limit, q.usage.copy())
+        self.queue_columns = QueueColumns(
+            q.names, q.parent, q.weight, q.guarantee, q.limit, q.usage.copy(), q.decayed.copy()
+        )
         self.user_columns = UserColumns(list(u.names), u.limit, u.usage.copy())
+
+    def decay(self, now_us: int) -> None:
+        """Let the past fade up to now: a running mean of what each queue used, halved every half-life."""
+        if self.half_life_us is None or now_us <= self._decayed_at_us:
+            return
+        self.settle()
+        kept = 0.5 ** ((now_us - self._decayed_at_us) / self.half_life_us)
+        q = self.queue_columns
+        q.decayed[:] = np.rint(q.usage + (q.decayed - q.usage) * kept).astype(np.int64)
+        self._decayed_at_us = now_us
 
     def over(self, fleet: Fleet) -> Tenants:
         """The same people and queues over another fleet, with nothing in use yet."""
         fresh = Tenants(fleet, self._queues, self._users)
+        fresh.watched, fresh.half_life_us, fresh._decayed_at_us = self.watched, self.half_life_us, self._decayed_at_us
+        for kind, column in self._fleet.kind_index.items():
+            if kind in fleet.kind_index:
+                fresh.queue_columns.decayed[:, fleet.kind_index[kind]] = self.queue_columns.decayed[:, column]
         for name in self._user_index:
             if name not in fresh._user_index:
                 fresh._add_user(name)

@@ -13,11 +13,14 @@ import numpy as np
 
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
+from phalanx.engine.kernels.slots import Need
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place
+from phalanx.engine.seats import drop_tail, subtract_seats
 from phalanx.engine.session import Ends, Question, Session
 from phalanx.engine.view import View, find_need
 from phalanx.model.fleet import IntArray
 from phalanx.model.form import RoleForm
+from phalanx.model.plan import Guest, Seats
 from phalanx.model.snapshot import RunningColumns
 from phalanx.model.topology import ANYWHERE
 
@@ -35,32 +38,65 @@ def expected_ends(running: RunningColumns, now_us: int) -> IntArray:
 
 
 def collect_ends(session: Session) -> Ends:
-    """Ends of what ran before this cycle and of what it has bound so far."""
-    if session.ends is not None and session.ends[0] == len(session.bound):
+    """Ends of what ran before this cycle and of what it has bound so far, less what was given back."""
+    at = len(session.bound) + (session.taken_back << 32)
+    if session.ends is not None and session.ends[0] == at:
         return session.ends[1]
     ends = _collect_ends(session)
-    session.ends = (len(session.bound), ends)
+    session.ends = (at, ends)
     return ends
 
 
 def _collect_ends(session: Session) -> Ends:
     snapshot = session.snapshot
-    rows = snapshot.allocations.alive.nonzero()[0]
+    alive, told = snapshot.allocations.alive, _list_told(session)
+    if told:
+        rows_told = np.array([row for row, _ in told], dtype=np.int64)
+        alive = alive & ~np.isin(snapshot.allocations.running, rows_told)
+    rows = alive.nonzero()[0]
     end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
     node = snapshot.allocations.node[rows]
     taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
-    if not session.bound:
+    if not session.bound and not told:
         return Ends(node, end, taken, devices)
     nodes, ends, takens, all_devices = [node], [end], [taken], [devices]
-    for form, places, end_us in session.bound:
-        for gang, seats_by_role in zip(form.gangs, places, strict=True):
-            for seats in seats_by_role:
-                need = find_need(session.fleet, gang.roles[seats.role].shape)
-                nodes.append(seats.nodes)
-                ends.append(np.full(len(seats.nodes), end_us))
-                takens.append(seats.counts[:, None] * need.vector)
-                all_devices.append(seats.devices)
+    seated = [
+        (find_need(session.fleet, gang.roles[seats.role].shape), seats, end_us)
+        for form, places, end_us in session.bound
+        for gang, seats_by_role in zip(form.gangs, places, strict=True)
+        for seats in seats_by_role
+    ]
+    for need, seats, end_us in [*seated, *((need, seats, end_us) for _, each in told for need, seats, end_us in each)]:
+        nodes.append(seats.nodes)
+        ends.append(np.full(len(seats.nodes), end_us))
+        takens.append(seats.counts[:, None] * need.vector)
+        all_devices.append(seats.devices)
     return Ends(np.concatenate(nodes), np.concatenate(ends), np.concatenate(takens), np.concatenate(all_devices))
+
+
+def _list_told(session: Session) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
+    """Running rows whose seats are not as the snapshot has them: changed in this plan, or guests.
+
+    A guest's seats count as free for the reservation above it: all of them, or its surplus.
+    """
+    told = list(session.mended.items())
+    if session.roster is None:
+        return told
+    now = session.snapshot.now_us
+    for sitter in session.roster.sitters:
+        if not sitter.changed and not sitter.guest:
+            continue
+        seated = []
+        for seats in () if sitter.gone else sitter.seats:
+            need = session.need_of(sitter.gang, seats.role)
+            if sitter.guest is not Guest.SURPLUS:
+                seated.append((need, seats, now + 1 if sitter.guest else sitter.end_us))
+                continue
+            shape = sitter.gang.roles[seats.role].shape
+            core = drop_tail(session.fleet, shape, seats, sitter.surplus(seats.role))
+            seated += [(need, core, sitter.end_us), (need, subtract_seats(seats, core), now + 1)]
+        told.append((sitter.row, seated))
+    return told
 
 
 def view_at(session: Session, ends: Ends, at_us: int) -> View:

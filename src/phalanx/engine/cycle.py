@@ -10,9 +10,18 @@ import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
 from phalanx.engine.actions.by_sums import SumsWalk, sums_decide
+from phalanx.engine.actions.evacuate import evacuate
+from phalanx.engine.actions.grow import Growth
+from phalanx.engine.actions.pins import follow_pins
 from phalanx.engine.actions.plan_ahead import PlanAhead
+from phalanx.engine.actions.repair import mend
+from phalanx.engine.deadlines import find_too_late
+from phalanx.engine.idle import measure_idle
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.order import laxity_us
 from phalanx.engine.policy import Policy
 from phalanx.engine.reasons import judge_pending
+from phalanx.engine.roster import Roster
 from phalanx.engine.screen import newcomers_lack_room, nobody_fits
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.turns import Turns, order_turns
@@ -22,45 +31,114 @@ from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
 
 
-def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Plan:
-    """Decide what starts now; with `explain`, also why everything else does not."""
+def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
+    """Decide what happens now; with `explain`, also why everything else does not; with `ledger`, what is kept idle."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
-    if not explain and newcomers_lack_room(snapshot):
+    calm = not snapshot.hurt and not (snapshot.soft and is_restless(snapshot, policy))
+    if calm and not explain and newcomers_lack_room(snapshot):
         return Plan(settled=True, room=snapshot.room)
     gated = _judge_gated(snapshot) if snapshot.gated and snapshot.fresh else ()
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
-    by_sums = not explain and sums_decide(snapshot, policy)
+    by_sums = calm and not explain and sums_decide(snapshot, policy)
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
-    screened = not explain and not policy.keep and (snapshot.settled_upto > 0 or not by_sums)
+    screened = calm and not explain and not policy.keep and (snapshot.settled_upto > 0 or not by_sums)
+    screened = screened and not (ledger and bool(nodes.free.any()))  # whoever keeps books wants to know what is kept
     if screened and nobody_fits(snapshot, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if by_sums else -1
-        return Plan(infeasible=gated, settled=not gated, room=room, wake_at_us=_next_wake(snapshot))
+        wake_us = _next_wake(snapshot, policy)
+        return Plan(infeasible=gated, settled=not gated, room=room, wake_at_us=wake_us)
     if by_sums:
         quick = SumsWalk(snapshot, view)
-        if quick.run(policy):
-            return Plan(decisions=tuple(quick.binds), infeasible=gated, settled=not gated, room=quick.room)
-    # 1. A working copy, and whose turn it is.
-    session = Session(snapshot, policy, view)
+        if quick.run(policy, ledger=ledger):
+            idle = quick.measure_idle() if ledger else None
+            return Plan(tuple(quick.binds), infeasible=gated, settled=not gated, room=quick.room, idle=idle)
+    return _decide(Session(snapshot, policy, view), gated, explain=explain, ledger=ledger)
+
+
+def is_restless(snapshot: Snapshot, policy: Policy) -> bool:
+    """Whether running gangs may be asked to change: by the policy, by a reservation's owner, or by an administrator."""
+    running = snapshot.running
+    return bool(
+        policy.tends
+        or snapshot.pins
+        or snapshot.windows
+        or (running.guest[running.alive] > 0).any()
+        or snapshot.nodes.draining.any()
+    )
+
+
+def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: bool) -> Plan:
+    snapshot, policy = session.snapshot, session.policy
+    # 1. Hurt gangs first, then whoever has to leave its node.
+    mended = mend(session)
+    if snapshot.soft and is_restless(snapshot, policy):
+        session.roster = Roster(snapshot)
+        evacuate(session, session.roster)
+    # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
     turns = order_turns(session)
-    # 2. What can never run here is told so once and has no turn: it may not hold up anybody.
-    impossible = _find_impossible(session, turns)
+    impossible, late = _find_impossible(session, turns)
     some_impossible = bool(impossible.any())
     infeasible = gated + (_newly_judged(session, turns, impossible) if some_impossible else ())
-    # 3. Down the order: start, reserve, fill.
+    # 3. Down the order: start, take room, reserve, fill.
     walk = _walk(session, turns.keep(~impossible) if some_impossible else turns)
     walk.run()
-    # 4. Tell why.
+    # 4. What is left over: sizes that people want, then surplus.
+    wakes = [_next_wake(snapshot, policy)]
+    if session.roster is not None:
+        wakes += _hand_out(session, session.roster, walk)
+    # 5. Tell why.
     reservations = walk.list_reservations() if explain or policy.keep else ()
-    verdicts = judge_pending(session, turns, impossible, walk) if explain else None
+    verdicts = judge_pending(session, turns, impossible, late, walk) if explain else None
+    told = [] if session.roster is None else session.roster.list_decisions()
     return Plan(
-        decisions=tuple(session.binds),
+        decisions=(*mended, *told, *session.binds),
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
-        wake_at_us=_next_wake(snapshot),
-        settled=isinstance(walk, Walk),
+        wake_at_us=min((at for at in wakes if at is not None and at < NEVER), default=None),
+        settled=isinstance(walk, Walk) and not told and _stays_refused(session, turns),
+        settled_in=_list_settled(session, walk),
+        idle=measure_idle(session, walk) if ledger else None,
     )
+
+
+def _hand_out(session: Session, roster: Roster, walk: Walk | PlanAhead) -> list[int | None]:
+    """Pinned sizes and surplus; the answer is when to look again."""
+    ahead_us = walk.next_start_us()
+    if session.snapshot.pins:
+        follow_pins(session, roster, walk)
+    wakes: list[int | None] = []
+    if walk.taker is not None:
+        wakes += [walk.taker.wake_us, walk.taker.permits.wake_us]
+    # Somebody was evicted: it may find another place at this same instant, before anybody grows into it.
+    if not session.policy.molds and not any(sitter.gone for sitter in roster.sitters):
+        growth = Growth(session, walk, ahead_us)
+        growth.run()
+        wakes.append(growth.wake_us)
+    return wakes
+
+
+def _stays_refused(session: Session, turns: Turns) -> bool:
+    """Whether a newcomer could not change what those before it were refused for."""
+    policy, pending = session.policy, session.snapshot.pending
+    if session.roster is not None or policy.quantum_us is not None:
+        return False
+    one_queue = not policy.standing or len(np.unique(turns.queue)) <= 1
+    return one_queue and not (policy.deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()))
+
+
+def _list_settled(session: Session, walk: Walk | PlanAhead) -> tuple[int, ...]:
+    """Guests over whose seats no reservation lies any more."""
+    guests = [s for s in session.roster.sitters if s.guest and not s.gone] if session.roster is not None else []
+    if not guests:
+        return ()
+    covered = np.zeros(len(session.fleet), dtype=np.bool_)
+    for reservation in walk.list_reservations():
+        for per_gang in reservation.seats:
+            for seats in per_gang:
+                covered[seats.nodes] = True
+    return tuple(s.number for s in guests if not any(bool(covered[seats.nodes].any()) for seats in s.seats))
 
 
 def _walk(session: Session, turns: Turns) -> Walk | PlanAhead:
@@ -71,7 +149,8 @@ def _walk(session: Session, turns: Turns) -> Walk | PlanAhead:
     return PlanAhead(session, turns)
 
 
-def _find_impossible(session: Session, turns: Turns) -> BoolArray:
+def _find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArray]:
+    """Turns that can never run here, and of them those that only their deadline forbids."""
     ceilings = [empty_ceiling(session.fleet, question.form, None) for question in turns.questions]
     if len(ceilings) == 1:
         impossible = turns.size > ceilings[0]
@@ -79,7 +158,10 @@ def _find_impossible(session: Session, turns: Turns) -> BoolArray:
         impossible = turns.size > np.array(ceilings, dtype=np.int64)[turns.question]
     if session.limits.any:
         impossible |= turns.size > np.minimum(*turns.limit_caps(session, empty=True))
-    return impossible
+    late = np.zeros_like(impossible)
+    if session.policy.deadlines:
+        late = find_too_late(session, turns) & ~impossible
+    return impossible | late, late
 
 
 def _judge_gated(snapshot: Snapshot) -> tuple[int, ...]:
@@ -101,11 +183,16 @@ def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tupl
     return tuple(number for number in numbers if number not in told)
 
 
-def _next_wake(snapshot: Snapshot) -> int | None:
-    """Windows open and close without anybody telling us.
+def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
+    """Windows open and close, and deadlines pass out of reach, without anybody telling us.
 
     A promised start is no reason to wake: whatever frees its places is an event. Waking then would find
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
     ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
+    if policy.deadlines:
+        rows = snapshot.pending.alive.nonzero()[0]
+        laxity = laxity_us(snapshot, rows)
+        reachable = laxity[(laxity >= 0) & (snapshot.pending.deadline_us[rows] >= 0)]
+        ahead += [snapshot.now_us + int(reachable.min()) + 1] if len(reachable) else []
     return min(ahead, default=None)

@@ -13,7 +13,9 @@ class Phase(Enum):
     """Where a gang stands."""
 
     PENDING = "pending"
+    STARTING = "starting"  # has its seats, some of which are still being vacated
     RUNNING = "running"
+    HURT = "hurt"  # lost members, runs nothing, and holds what is left of its seats for a while
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -25,6 +27,11 @@ class Phase(Enum):
         """Whether nothing more can happen to it."""
         return self in ENDED
 
+    @property
+    def seated(self) -> bool:
+        """Whether it holds seats."""
+        return self in _HOLDS_SEATS
+
 
 ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
 
@@ -32,8 +39,11 @@ ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
 class Happening(Enum):
     """What can happen to a gang."""
 
+    CLAIM = "claim"  # it is given seats that others are about to leave
     BIND = "bind"
-    LOSE = "lose"  # a node went from under it: it queues again with its age
+    LOSE = "lose"  # it gives everything back and queues again with its age
+    HURT = "be hurt"
+    REPAIR = "be repaired"
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"
@@ -41,14 +51,19 @@ class Happening(Enum):
     __hash__ = object.__hash__  # as above
 
 
+_HOLDS_SEATS: Final = (Phase.STARTING, Phase.RUNNING, Phase.HURT)
+
 NEXT: Final = {
+    (Phase.PENDING, Happening.CLAIM): Phase.STARTING,
     (Phase.PENDING, Happening.BIND): Phase.RUNNING,
-    (Phase.PENDING, Happening.CANCEL): Phase.CANCELLED,
-    (Phase.PENDING, Happening.FAIL): Phase.FAILED,
-    (Phase.RUNNING, Happening.LOSE): Phase.PENDING,
+    (Phase.STARTING, Happening.BIND): Phase.RUNNING,
+    (Phase.RUNNING, Happening.HURT): Phase.HURT,
+    (Phase.HURT, Happening.HURT): Phase.HURT,
+    (Phase.HURT, Happening.REPAIR): Phase.RUNNING,
+    **{(phase, Happening.LOSE): Phase.PENDING for phase in _HOLDS_SEATS},
+    **{(phase, Happening.CANCEL): Phase.CANCELLED for phase in (Phase.PENDING, *_HOLDS_SEATS)},
+    **{(phase, Happening.FAIL): Phase.FAILED for phase in (Phase.PENDING, *_HOLDS_SEATS)},
     (Phase.RUNNING, Happening.COMPLETE): Phase.COMPLETED,
-    (Phase.RUNNING, Happening.FAIL): Phase.FAILED,
-    (Phase.RUNNING, Happening.CANCEL): Phase.CANCELLED,
 }
 
 

@@ -65,6 +65,10 @@ class Limits:
             usage[queue] += units
             queue = int(self._queues.parent[queue])
 
+    def no_usage(self) -> tuple[IntArray, IntArray]:
+        """Nothing, for queues and for people: what gifts are added to."""
+        return np.zeros_like(self._queue_usage), np.zeros_like(self._user_usage)
+
     def within(self, queues: IntArray, users: IntArray) -> bool:
         """Whether such a usage passes no ceiling."""
         over_queue = (self._queues.limit >= 0) & (queues > self._queues.limit)

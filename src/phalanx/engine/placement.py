@@ -77,7 +77,7 @@ def role_ceiling(view: View, role: RoleForm, require: int, exempt: Exempt) -> in
 def place(view: View, wish: Wish) -> Places | NoPlace:
     """Seat the form and take its seats from the view; on `NoPlace` the view is untouched."""
     if wish.form.open_size:
-        seats = _place_role(view, wish, wish.form.roles[0], wish.size, 0, None)
+        seats = place_role(view, wish, wish.form.roles[0], wish.size, 0, None)
         return NoPlace() if seats is None else ((seats,),)
     if find_ceiling(view, wish.form, wish.exempt) == 0:
         return NoPlace()
@@ -125,9 +125,8 @@ def _company_of(view: View, need: Need) -> Company | None:
     return Company(int(need.vector[column]), column, beside, view.free)
 
 
-def _place_role(
-    view: View, wish: Wish, role: RoleForm, size: int, index: int, inside: BoolArray | None
-) -> Seats | None:
+def place_role(view: View, wish: Wish, role: RoleForm, size: int, index: int, inside: BoolArray | None) -> Seats | None:
+    """Seat members of one role on some nodes, and take the seats; None if they do not fit."""
     row = view.slots(role.shape, wish.exempt)
     if row.total < size:
         return None
@@ -170,7 +169,7 @@ def _place_roles(
     done: list[Seats] = []
     for index in order:
         role = gang.roles[index]
-        seats = _place_role(view, wish, role, role.size, index, inside)
+        seats = place_role(view, wish, role, role.size, index, inside)
         if seats is None:
             for other in reversed(done):
                 view.take_seats(find_need(view.fleet, gang.roles[other.role].shape), other, sign=-1)

@@ -26,3 +26,18 @@ class Policy:
     keep: bool = False  # promises bind later cycles
     fill: Literal["arrival", "shortest"] = "arrival"
     molds: bool = True  # an elastic gang starts at the largest size that fits, and stays there
+    standing: bool = False  # queues take turns by how far they are below their entitlement
+    deadlines: bool = False  # what cannot be met is refused, and laxity is part of the order
+    takes: frozenset[str] = frozenset()  # shrink, preempt, reclaim, move: how a blocked gang may get room
+    grows: bool = False  # running elastic gangs get idle room
+    quantum_us: int | None = None  # gangs take turns after so long
+    reclaims_share: bool = False  # reclaim takes back what exceeds the weighted share, not only guarantees
+    min_runtime_us: int = 0  # nobody is evicted before
+    max_evictions: int = 1 << 30  # nobody is evicted more often
+    half_life_us: int | None = None  # of the memory of past usage in the standing
+    shares_users: bool = False  # inside a queue and a priority, people take turns by what they use
+
+    @property
+    def tends(self) -> bool:
+        """Whether there is anything to decide about running gangs when nobody waits."""
+        return self.grows or bool(self.takes) or self.quantum_us is not None

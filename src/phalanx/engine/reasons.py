@@ -42,8 +42,13 @@ class Room:
     in_domain: int  # that fit in the best domain of the required level
 
 
-def judge_pending(session: Session, turns: Turns, impossible: BoolArray, walk: WalkOutcome) -> Verdicts:
-    """A code and two numbers for every pending row; `walk` speaks of the turns that are not impossible."""
+def judge_pending(
+    session: Session, turns: Turns, impossible: BoolArray, late: BoolArray, walk: WalkOutcome
+) -> Verdicts:
+    """A code and two numbers for every pending row; `walk` speaks of the turns that are not impossible.
+
+    `late`: of the impossible ones those that only their deadline forbids.
+    """
     pending = session.snapshot.pending
     codes = np.where(pending.alive, pending.gate, 0).astype(np.int8)
     needed, available = np.zeros(len(codes), dtype=np.int64), np.zeros(len(codes), dtype=np.int64)
@@ -56,6 +61,7 @@ def judge_pending(session: Session, turns: Turns, impossible: BoolArray, walk: W
     rooms = [measure_room(session, question, sums) for question in turns.questions]
     judged = _judge_turns(session, turns, impossible, walk, rooms)
     codes[turns.rows], needed[turns.rows], available[turns.rows] = judged
+    codes[turns.rows[late]] = Code.DEADLINE_UNREACHABLE
     for last, rows in turns.members.items():  # what is said of a group is said of every gang of it
         codes[rows], needed[rows], available[rows] = codes[last], needed[last], available[last]
     return Verdicts(codes, needed, available)

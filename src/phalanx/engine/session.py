@@ -7,19 +7,25 @@ differ in size, length and owner only. A session belongs to one cycle and is thr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from phalanx.engine.kernels.slots import compute_slots
+from phalanx.engine.fairshare import Standing
+from phalanx.engine.kernels.slots import Need, compute_slots
 from phalanx.engine.limits import Limits
 from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.policy import Policy
 from phalanx.engine.view import NOBODY, Exempt, View, find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
-from phalanx.model.gang import Shape
-from phalanx.model.plan import Bind
+from phalanx.model.gang import Gang, Shape
+from phalanx.model.plan import Bind, Seats
 from phalanx.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from phalanx.engine.roster import Gift, Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,88 @@ class Session:
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
         self.ends: tuple[int, Ends] | None = None  # worked out after so many starts
         self.limits = Limits(snapshot)
+        self.roster: Roster | None = None  # who could give something back; None if nobody is asked to
+        self.taken_back = 0  # gifts so far
+        self._row_by_number: dict[int, int] | None = None
+        self.mended: dict[int, list[tuple[Need, Seats, int]]] = {}  # new seats and ends of hurt gangs, by running row
+
+    @cached_property
+    def standing(self) -> Standing:
+        """How far every queue is below its entitlement, moving with this plan."""
+        queues = self.snapshot.queues
+        capacity = self.fleet.capacity[self.in_service].sum(axis=0)
+        history = queues.decayed if queues.decayed.any() else None
+        return Standing(queues, capacity, self._demand(), history)
+
+    def _demand(self) -> IntArray:
+        """Usage and what the waiting could use at their largest, of every queue and all below it."""
+        queues, pending = self.snapshot.queues, self.snapshot.pending
+        demand = queues.usage.copy()
+        rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
+        waiting = np.zeros_like(demand)
+        judged = self.snapshot.judged
+        for queue, number, form, size in zip(
+            pending.queue[rows].tolist(),
+            pending.gang[rows].tolist(),
+            pending.form[rows].tolist(),
+            pending.size[rows].tolist(),
+            strict=True,
+        ):
+            if number not in judged:
+                waiting[queue] += self._most_units(number, form, size)
+        for queue in range(len(demand) - 1, -1, -1):  # children after their parents
+            parent = int(queues.parent[queue])
+            if parent >= 0:
+                waiting[parent] += waiting[queue]
+        return demand + waiting
+
+    def _most_units(self, number: int, form: int, size: int) -> IntArray:
+        roles = self.snapshot.gangs[number].roles
+        if len(roles) == 1 and not roles[0].sizes.elastic:
+            return find_need(self.fleet, self.snapshot.forms[form].roles[0].shape).vector * size
+        total = np.zeros(len(self.fleet.kinds), dtype=np.int64)
+        for role in roles:
+            total += find_need(self.fleet, role.shape).vector * role.sizes.most
+        return total
+
+    def _pending_row(self, number: int) -> int:
+        if self._row_by_number is None:
+            pending = self.snapshot.pending
+            rows = pending.alive.nonzero()[0]
+            self._row_by_number = dict(zip(pending.gang[rows].tolist(), rows.tolist(), strict=True))
+        return self._row_by_number[number]
+
+    def owner_of(self, number: int) -> tuple[int, int]:
+        """Queue and user of a pending gang."""
+        row = self._pending_row(number)
+        return int(self.snapshot.pending.queue[row]), int(self.snapshot.pending.user[row])
+
+    def length_of(self, number: int) -> int:
+        """Believed run time of a pending gang at its largest size."""
+        return int(self.snapshot.pending.length_us[self._pending_row(number)])
+
+    def proven(self, number: int) -> bool:
+        """Whether that is more than a guess."""
+        return bool(self.snapshot.pending.proven[self._pending_row(number)])
+
+    def need_of(self, gang: Gang, role: int) -> Need:
+        """What one member of a role needs."""
+        return find_need(self.fleet, gang.roles[role].shape)
+
+    def charge(self, queue: int, user: int, units: IntArray) -> None:
+        """Somebody takes, or with negative units gives back."""
+        self.limits.charge(queue, user, units)
+        if self.policy.standing or self.policy.takes:
+            self.standing.charge(queue, units)
+
+    def give(self, gift: Gift) -> None:
+        """Seats are given back for good: room, ceilings and standing."""
+        sitter = gift.sitter
+        for seats in gift.seats:
+            need = self.need_of(sitter.gang, seats.role)
+            self.view.take_seats(need, seats, sign=-1)
+            self.charge(sitter.queue, sitter.user, -seats.members * need.vector)
+        self.taken_back += 1
 
     def usable(self, exempt: Exempt) -> BoolArray:
         """Nodes in service and not inside a window that binds the asker now."""
@@ -103,7 +191,7 @@ def empty_ceiling(fleet: Fleet, form: Form, service: BoolArray | None) -> int:
     key = (form, None if service is None else service.tobytes())
     found = fleet.verdicts.get(key)
     if found is None:
-        usable = np.ones(len(fleet), dtype=np.bool_) if service is None else service
+        usable = ~fleet.spare if service is None else service
         view = View(fleet, fleet.capacity, fleet.device_capacity, shared=True, usable=usable)
         found = find_ceiling(view, form)
         if found and not form.open_size:

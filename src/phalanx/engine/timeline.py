@@ -106,12 +106,13 @@ class Timeline:
         for gang, seats_by_role in zip(form.gangs, places, strict=True):
             for seats in seats_by_role:
                 need = find_need(self.fleet, gang.roles[seats.role].shape)
-                sound &= self._claim_seats(need, seats, start_us, end_us, sign)
+                sound &= self.claim_seats(need, seats, start_us, end_us, sign)
         if sign < 0:
             self.last_claim_us = max(self.last_claim_us, start_us)
         return sound
 
-    def _claim_seats(self, need: Need, seats: Seats, start_us: int, end_us: int, sign: int) -> bool:
+    def claim_seats(self, need: Need, seats: Seats, start_us: int, end_us: int, sign: int) -> bool:
+        """The same for the seats of one role."""
         sound, each = True, need.vector.tolist()
         nodes = seats.nodes.tolist()
         for row, (node, count) in enumerate(zip(nodes, seats.counts.tolist(), strict=True)):

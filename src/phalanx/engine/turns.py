@@ -14,14 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from phalanx.engine.limits import OverLimit
-from phalanx.engine.placement import Places
+from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place, retake, undo
+from phalanx.engine.seats import drop_tail, elastic_members, subtract_seats
 from phalanx.engine.session import Question, Session
-from phalanx.engine.view import find_need
+from phalanx.engine.view import View, find_need
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form, form_at_sizes
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind
+from phalanx.model.plan import Bind, Guest
 from phalanx.model.snapshot import PendingColumns
+from phalanx.model.topology import ANYWHERE
 from phalanx.perfmodel.speedup import Linear, Table, scaled_us
 
 #: Sizes of an elastic gang that are tried in one cycle, from the largest that could fit; its least is always tried.
@@ -76,6 +78,23 @@ class Turns:
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
             proven[turn] = self._pending.proven[self.members.get(row, row)].all()
         return proven
+
+    def least_lengths(self, session: Session) -> IntArray:
+        """Believed run time at the size a turn is first tried at."""
+        pending = self._pending
+        if session.policy.molds or not pending.elastic[self.rows].any():
+            return self.length_us
+        lengths = self.length_us.copy()
+        for turn in pending.elastic[self.rows].nonzero()[0].tolist():
+            lengths[turn] = list_offers(session, self, turn)[-1].length_us
+        return lengths
+
+    def may_be_guest(self, session: Session, turn: int) -> bool:
+        """Whether it may live under a reservation: it can be made to leave altogether."""
+        gangs = session.snapshot.gangs
+        return session.snapshot.soft and all(
+            gangs[int(self._pending.gang[row])].preemptible for row in self.rows_of(turn)
+        )
 
     def __len__(self) -> int:
         """How many turns there are."""
@@ -175,15 +194,44 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
         return [Offer(question.form, int(turns.size[turn]), length)]
     number = int(session.snapshot.pending.gang[row])
     gang = session.snapshot.gangs[number]
-    least = [tuple(role.sizes.least for role in gang.roles)]
-    sizes = list_sizes(gang, session.view.slots(question.form.roles[0].shape, question.exempt).total)
-    return [_offer(session, question, number, each, length) for each in (sizes if session.policy.molds else least)]
+    pinned = session.snapshot.pins.get(number)
+    if pinned is not None:
+        sizes = [tuple(pinned if role.sizes.elastic else role.sizes.least for role in gang.roles)]
+    elif session.policy.molds:
+        sizes = list_sizes(gang, session.view.slots(question.form.roles[0].shape, question.exempt).total)
+    else:
+        sizes = [tuple(role.sizes.least for role in gang.roles)]
+    return [offer_at(session, question, number, each, length) for each in sizes]
 
 
-def _offer(session: Session, question: Question, number: int, sizes: tuple[int, ...], length: int) -> Offer:
+def fit_domain(session: Session, view: View, turn: int, turns: Turns, offer: Offer, places: Places) -> Places:
+    """An elastic gang that starts at its least goes where most of its range would fit, if a level matters to it."""
+    row = int(turns.rows[turn])
+    role = offer.form.roles[0]
+    if session.policy.molds or not offer.form.open_size or not session.snapshot.pending.elastic[row]:
+        return places
+    if max(role.require, role.prefer) == ANYWHERE or row in turns.members:
+        return places
+    exempt = turns.questions[int(turns.question[turn])].exempt
+    gang = session.snapshot.gangs[int(session.snapshot.pending.gang[row])]
+    undo(view, offer.form, places)
+    most = find_ceiling(view, offer.form, exempt)
+    wider = [size for size in gang.roles[0].sizes.allowed if offer.size < size <= most]
+    found = place(view, Wish(offer.form, wider[-1], exempt)) if wider else NoPlace()
+    if isinstance(found, NoPlace):
+        retake(view, offer.form, places)
+        return places
+    seats = found[0][0]
+    kept = drop_tail(session.fleet, role.shape, seats, seats.members - offer.size)
+    view.take_seats(find_need(session.fleet, role.shape), subtract_seats(seats, kept), sign=-1)
+    return ((kept,),)
+
+
+def offer_at(session: Session, question: Question, number: int, sizes: tuple[int, ...], length: int) -> Offer:
+    """An elastic gang at one size, with its believed run time there."""
     gang, curve = session.snapshot.gangs[number], session.snapshot.curves.get(number)
-    members = _elastic_members(gang, sizes)
-    most = _elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
+    members = elastic_members(gang, sizes)
+    most = elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
     span = scaled_us(length, Table(curve) if curve else Linear(), most, members)
     if question.form.open_size:
         return Offer(question.form, sizes[0], span)
@@ -205,17 +253,20 @@ def list_shares(session: Session, turns: Turns, turn: int, offer: Offer) -> list
     return [(int(users[row]), asked_units(session, form, offer.size)) for row, form in zip(rows, forms, strict=True)]
 
 
-def start_turn(session: Session, turns: Turns, turn: int, offer: Offer, places: Places) -> None:
+def start_turn(
+    session: Session, turns: Turns, turn: int, offer: Offer, places: Places, *, guest: Guest = Guest.NO
+) -> None:
     """Write a start down: the binds, the end for the calendar, the charge to queue and users. Room is the walk's."""
     now, pending, rows = session.snapshot.now_us, session.snapshot.pending, turns.rows_of(turn)
     for row, gang, seats in zip(rows, offer.form.gangs, places, strict=True):
         # Starting together says nothing about ending together.
         length = offer.length_us if len(rows) == 1 else int(pending.length_us[row])
-        session.binds.append(Bind(int(pending.gang[row]), seats, length))
+        session.binds.append(Bind(int(pending.gang[row]), seats, length, guest))
         form = offer.form if len(rows) == 1 else Form((gang,))
-        session.bound.append((form, (seats,), now + length))
-    for user, asked in list_shares(session, turns, turn, offer) if session.limits.any else ():
-        session.limits.charge(int(turns.queue[turn]), user, asked)
+        session.bound.append((form, (seats,), now + 1 if guest else now + length))
+    if session.limits.any or session.policy.standing or session.policy.takes:
+        for user, asked in list_shares(session, turns, turn, offer):
+            session.charge(int(turns.queue[turn]), user, asked)
 
 
 def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:
@@ -234,11 +285,6 @@ def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:
             return found
         at[shrinkable[-1]] -= 1
     return [*found, tuple(role.sizes.least for role in gang.roles)]
-
-
-def _elastic_members(gang: Gang, sizes: tuple[int, ...]) -> int:
-    """Members that the speed-up counts: those of the elastic roles."""
-    return sum(size for role, size in zip(gang.roles, sizes, strict=True) if role.sizes.elastic)
 
 
 def asked_units(session: Session, form: Form, size: int) -> IntArray:

@@ -79,6 +79,10 @@ class View:
         row.sums.clear()
         row.seen = len(self._log)
 
+    def forget(self) -> None:
+        """Other nodes are usable than before."""
+        self._rows.clear()
+
     def domain_sums(self, row: SlotRow, level: int) -> IntArray:
         """Slots per domain of a level, in the fleet's run order."""
         found = row.sums.get(level)

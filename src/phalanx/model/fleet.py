@@ -34,6 +34,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     islands: tuple[tuple[int, ...], ...] = ()  # devices that are close to each other
+    spare: bool = False  # kept for repairs: nothing starts there
 
 
 class Fleet:
@@ -51,6 +52,7 @@ class Fleet:
         self.device_column = self.kind_index.get(DEVICE_KIND, -1)
         self.device_capacity = _device_columns(self.capacity, self.device_column)
         self.islands = {i: node.islands for i, node in enumerate(nodes) if node.islands}
+        self.spare = np.array([node.spare for node in nodes], dtype=np.bool_)
         self.domains = _domain_columns(nodes, levels)
         # Nodes sorted so that every domain of every level is one contiguous run: neighbours in
         # this order are neighbours in the network, and a sum per domain is one `reduceat`.

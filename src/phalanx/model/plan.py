@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +35,26 @@ class Seats:
 
 
 class Cause(Enum):
-    """Why a running gang is asked to give something back."""
+    """Why a running gang is asked to change."""
 
+    LOAN = "loan"  # surplus, given back so that somebody starts
     PREEMPT = "preempt"  # same queue, higher priority
     RECLAIM = "reclaim"  # another queue's guarantee
     GUEST = "guest"  # the owner of the reservation it lived under
-    DRAIN = "drain"
+    DRAIN = "drain"  # its node, or a maintenance window on it
     TURN = "turn"  # its quantum is over
-    HURT = "hurt"  # it lost members
+    PIN = "pin"  # a person said how large it should be
+    GROW = "grow"  # idle room
+
+    __hash__ = object.__hash__  # members are singletons
+
+
+class Guest(IntEnum):
+    """How much of a gang lives under a reservation and must go when its owner comes."""
+
+    NO = 0
+    SURPLUS = 1
+    WHOLE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Bind:
     gang: int
     seats: tuple[Seats, ...]
     length_us: int = 0  # believed run time at this size
-    guest: bool = False  # under a reservation without a provable end: told so at the start
+    guest: Guest = Guest.NO  # under a reservation without a provable end: told so at the start
 
     @property
     def members(self) -> int:
@@ -61,7 +73,7 @@ class Bind:
 
     def key(self) -> tuple[object, ...]:
         """The same facts as plain values, to compare and to digest."""
-        return ("bind", self.gang, self.length_us, self.guest, *(seats.key() for seats in self.seats))
+        return ("bind", self.gang, self.length_us, int(self.guest), *(seats.key() for seats in self.seats))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +82,19 @@ class Resize:
 
     gang: int
     seats: tuple[Seats, ...]
-    cause: Cause | None = None
+    cause: Cause
+    beneficiary: int | None = None  # who starts on what is given back
+    guest: Guest = Guest.NO  # some of it now lies under a reservation
+
+    @property
+    def members(self) -> int:
+        """Members of all roles afterwards."""
+        return sum(seats.members for seats in self.seats)
 
     def key(self) -> tuple[object, ...]:
         """The same facts as plain values, to compare and to digest."""
-        return ("resize", self.gang, self.cause, *(seats.key() for seats in self.seats))
+        seats = tuple(seats.key() for seats in self.seats)
+        return ("resize", self.gang, self.cause.value, self.beneficiary, int(self.guest), *seats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +107,7 @@ class Evict:
 
     def key(self) -> tuple[object, ...]:
         """The same facts as plain values, to compare and to digest."""
-        return ("evict", self.gang, self.cause, self.beneficiary)
+        return ("evict", self.gang, self.cause.value, self.beneficiary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +122,31 @@ class Move:
         return ("move", self.gang, *(seats.key() for seats in self.seats))
 
 
-Decision = Bind | Resize | Evict | Move
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A hurt gang gets new seats for the members it lost and goes on: the same attempt."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("repair", self.gang, *(seats.key() for seats in self.seats))
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A hurt gang leaves what it holds and starts anew elsewhere, without queueing."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("restart", self.gang, *(seats.key() for seats in self.seats))
+
+
+Decision = Bind | Resize | Evict | Move | Repair | Restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +176,14 @@ class Verdicts:
     available: IntArray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Idle:
+    """What the room that nobody took is kept for."""
+
+    reserved: IntArray  # [kind], free now and under a reservation
+    fragmented: bool  # somebody waits whom the free amounts would hold, were they in one place
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The ordered result of one cycle."""
@@ -141,6 +193,8 @@ class Plan:
     infeasible: tuple[int, ...] = ()  # gangs that can never run here, judged for the first time
     verdicts: Verdicts | None = None  # only where the caller asked for reasons
     wake_at_us: int | None = None  # the plan could change then without an event
+    settled_in: tuple[int, ...] = ()  # guests over whose seats no reservation lies any more
+    idle: Idle | None = None  # only where the caller keeps a ledger
     room: int = -1  # members of the only form that still fit, where sums decided: a hint as well
     settled: bool = False  # whoever still waits will be refused again until room appears: a hint, not a decision
 
@@ -152,4 +206,4 @@ class Plan:
             reasons = tuple(column.tobytes() for column in table)
         decided = tuple(decision.key() for decision in self.decisions)
         reserved = tuple(reservation.key() for reservation in self.reservations)
-        return (decided, reserved, self.infeasible, reasons, self.wake_at_us)
+        return (decided, reserved, self.infeasible, reasons, self.wake_at_us, self.settled_in)

@@ -35,7 +35,9 @@ class NodeColumns:
     shared: bool  # whether any device is, or ever was, split: else free amounts say it all
     up: BoolArray  # has not failed
     open: BoolArray  # neither cordoned nor draining
-    in_service: BoolArray  # both
+    in_service: BoolArray  # both, trusted, and no spare: where gangs may start
+    mending: BoolArray  # the same with the spares: where a hurt gang may be repaired
+    draining: BoolArray  # whoever can leave should
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,7 @@ class PendingColumns:
     deadline_us: IntArray  # absolute; -1: none
     gate: Int8Array  # a reason code that stops it before any question of room; 0: none
     group: Int32Array  # gangs with the same number start together; -1: alone
+    attained_us: IntArray  # device time it has had in earlier attempts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,13 +70,17 @@ class RunningColumns:
     queue: Int32Array
     user: Int32Array
     priority: Int32Array
-    start_us: IntArray  # of this attempt
-    length_us: IntArray  # believed run time at its present size
+    eligible_us: IntArray
+    start_us: IntArray  # of this attempt; in the future while the seats it was given are being vacated
+    length_us: IntArray  # start to expected end, at its present size
     members: Int32Array
     preemptible: BoolArray
-    guest: BoolArray  # lives under a reservation and must leave when its owner comes
+    elastic: BoolArray
+    guest: Int8Array  # a `Guest`: how much of it must go when the owner of a reservation comes
     evictions: Int32Array  # how often it was evicted already
     cool_until_us: IntArray  # not grown before this
+    saved_us: IntArray  # the instant of its newest snapshot, else the start of its work
+    attained_us: IntArray  # device time it had before this attempt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +106,7 @@ class QueueColumns:
     guarantee: IntArray  # [queue, kind]
     limit: IntArray  # [queue, kind]
     usage: IntArray  # [queue, kind], of the queue and everything below it
+    decayed: IntArray  # [queue, kind], what it had in the past, fading; 0 where nobody asked for that
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +116,14 @@ class UserColumns:
     names: Sequence[str]
     limit: IntArray  # [user, kind]
     usage: IntArray  # [user, kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Hurt:
+    """A running gang that has just lost members, or is below its least and waits on the seats it still holds."""
+
+    lost: tuple[int, ...]  # members by role
+    whole: bool  # still at or above its least: it runs on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,10 +144,13 @@ class Snapshot:
     group_forms: Mapping[int, int]  # form of a complete group, by group number
     curves: Mapping[int, tuple[tuple[int, float], ...]]  # (members, speed-up) of elastic gangs, by gang number
     promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
+    hurt: Mapping[int, Hurt]  # by gang number
+    pins: Mapping[int, int]  # members of the elastic roles that a person wants, by gang number
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
     gated: bool  # whether any gang ever had a gate
     molding: bool  # whether any gang ever was elastic
+    soft: bool  # whether any gang ever was elastic or preemptible: else nobody can be made to give anything back
     limited: bool  # whether any queue or person has a ceiling
     in_order: bool  # whether pending rows stand in order of arrival, all of one priority
     on_time: bool  # whether nobody has outlived its expected end

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from phalanx.engine.order import order_by_arrival
+from phalanx.engine.order import order_by_arrival, order_by_laxity, order_by_service, order_by_urgency
 from phalanx.engine.policy import EVERYONE, Policy
+
+MINUTE_US = 60_000_000
 
 POLICIES: Mapping[str, Policy] = {
     # The baseline people know: every member for itself. The simulator hands it single members.
@@ -14,6 +16,25 @@ POLICIES: Mapping[str, Policy] = {
     "fcfs": Policy("fcfs", order_by_arrival, reservations=0, stops=True),
     "easy": Policy("easy", order_by_arrival, reservations=1),
     "conservative": Policy("conservative", order_by_arrival, reservations=EVERYONE, keep=True),
+    "fair": Policy(
+        "fair",
+        order_by_arrival,
+        standing=True,
+        molds=False,
+        takes=frozenset({"shrink", "preempt", "reclaim"}),
+    ),
+    "deadline": Policy("deadline", order_by_laxity, deadlines=True, molds=False, takes=frozenset({"shrink"})),
+    "rotate": Policy("rotate", order_by_service, molds=False, quantum_us=30 * MINUTE_US),
+    "goodput": Policy(
+        "goodput",
+        order_by_urgency,
+        fill="shortest",
+        standing=True,
+        deadlines=True,
+        molds=False,
+        grows=True,
+        takes=frozenset({"shrink", "preempt", "reclaim", "move"}),
+    ),
 }
 
 
@@ -50,11 +71,60 @@ def _keep(policy: Policy, value: object) -> Policy:
     return replace(policy, keep=value)
 
 
+def _quantum(policy: Policy, value: object) -> Policy:
+    """Gangs take turns after so long; true stands for the usual half hour, false for no turns."""
+    if value is False:
+        return replace(policy, quantum_us=None)
+    return replace(policy, quantum_us=30 * MINUTE_US if value is True else _length(value, "rotate"))
+
+
+def _length(value: object, option: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise BadOption(f"{option} must be a length of time above 0, such as 30m (got {value!r})")
+    return value
+
+
+def _reclaim(policy: Policy, value: object) -> Policy:
+    if value not in ("guarantee", "entitlement"):
+        raise BadOption(f"reclaim must be 'guarantee' or 'entitlement' (got {value!r})")
+    return replace(policy, reclaims_share=value == "entitlement")
+
+
+def _min_runtime(policy: Policy, value: object) -> Policy:
+    return replace(policy, min_runtime_us=_length(value, "min_runtime"))
+
+
+def _half_life(policy: Policy, value: object) -> Policy:
+    return replace(policy, half_life_us=_length(value, "half_life"))
+
+
+def _max_evictions(policy: Policy, value: object) -> Policy:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadOption(f"max_evictions must be a whole number from 0 (got {value!r})")
+    return replace(policy, max_evictions=value)
+
+
+def _users(policy: Policy, value: object) -> Policy:
+    if value not in ("fair", "arrival"):
+        raise BadOption(f"users must be 'fair' or 'arrival' (got {value!r})")
+    return replace(policy, shares_users=value == "fair")
+
+
 OPTIONS: Mapping[str, Callable[[Policy, object], Policy]] = {
     "reservations": _reservations,
     "fill": _fill,
     "keep": _keep,
+    "rotate": _quantum,
+    "quantum": _quantum,
+    "reclaim": _reclaim,
+    "min_runtime": _min_runtime,
+    "max_evictions": _max_evictions,
+    "half_life": _half_life,
+    "users": _users,
 }
+
+#: Options whose value is a length of time, in microseconds.
+LENGTHS: frozenset[str] = frozenset({"rotate", "quantum", "min_runtime", "half_life"})
 
 
 def named(name: str, options: Mapping[str, object] | None = None) -> Policy:

@@ -13,7 +13,7 @@ from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.topology import NODE_LEVEL
 
 CLUSTER_KEYS: Final = ("topology", "nodes")
-NODE_KEYS: Final = ("name", "resources", "labels", "taints", "islands")
+NODE_KEYS: Final = ("name", "resources", "labels", "taints", "islands", "spare")
 
 #: Devices are columns of the state, one per device of the largest node.
 DEVICES_PER_NODE_MAX: Final = 10_000
@@ -56,7 +56,9 @@ def parse_nodes(entry: Spot) -> list[Node]:
     label_texts = {key: value.text() for key, value in labels.pairs()} if labels else {}
     taint_texts = tuple(sorted({taint.text() for taint in taints.items_or_one()})) if taints else ()
     # The mappings are shared by all nodes of the entry: nobody changes a node in place.
-    return [Node(name, resources, label_texts, taint_texts, islands) for name in names]
+    spare = fields.get("spare")
+    is_spare = spare.boolean() if spare else False
+    return [Node(name, resources, label_texts, taint_texts, islands, is_spare) for name in names]
 
 
 def _parse_levels(spot: Spot | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ Places may differ beside a reservation, where one breaks ties by what is free no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +19,18 @@ import numpy as np
 from phalanx.engine.calendar import Start, find_shadow, find_start
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.kernels.slots import Need
 from phalanx.engine.limit_calendar import leaves_limits
+from phalanx.engine.line import Line
 from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
+from phalanx.engine.roster import Gift
 from phalanx.engine.session import Question, Session, empty_ceiling
-from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
-from phalanx.engine.view import View
+from phalanx.engine.taking import Taken, Taker
+from phalanx.engine.turns import Offer, Turns, find_over_limit, fit_domain, list_offers, start_turn
+from phalanx.engine.view import Exempt, View, find_need
 from phalanx.model.fleet import BoolArray, IntArray, MilliArray
 from phalanx.model.form import Form, RoleForm
-from phalanx.model.plan import Reservation
+from phalanx.model.plan import Guest, Reservation, Seats
 from phalanx.model.reason import Code
 
 _NO_INSTANTS = np.zeros(0, dtype=np.int64)
@@ -78,6 +82,7 @@ class Walk:
         self._gone: IntArray | None = None
         self._sizes = turns.size.tolist()
         self._questions = turns.question.tolist()
+        self.taker = None if session.roster is None else Taker(session, turns, self, session.roster)
 
     @property
     def gone(self) -> IntArray:
@@ -90,40 +95,54 @@ class Walk:
 
     def run(self) -> None:
         """Give every turn its chance, in order."""
-        everyone = range(len(self.turns))
         fill = self.session.policy.fill == "arrival"
-        if len(self.turns) <= SHORT:
-            self._pass_over_short(everyone, fill=fill)
-        else:
-            self._pass_over(np.array(everyone), fill=fill)
+        line = Line(self.session, self.turns)
+        while line.left:
+            order = line.next_stretch()
+            if len(order) <= SHORT:
+                line.done(self._pass_over_short(order.tolist(), fill=fill, until_start=line.moves))
+            else:
+                line.done(self._pass_over(order, fill=fill, until_start=line.moves))
         if self.session.policy.fill == "shortest" and self.heads:
             left = np.flatnonzero(~self.started & (self.mode[self.turns.question] == FILL))
-            self._pass_over(left[np.argsort(self.turns.length_us[left], kind="stable")], fill=True)
+            lengths = self.turns.least_lengths(self.session)[left]
+            self._pass_over(left[np.argsort(lengths, kind="stable")], fill=True)
 
-    def _pass_over_short(self, order: Iterable[int], *, fill: bool) -> None:
+    def _pass_over_short(self, order: Sequence[int], *, fill: bool, until_start: bool = False) -> int:
         """The same as `_pass_over`, turn by turn: below some dozens of turns that is cheaper than arrays."""
-        for turn in order:
+        for at, turn in enumerate(order):
             index, size = self._questions[turn], self._sizes[turn]
             mode = self.mode[index]
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
-            if mode == FILL and size > self.ceilings[self._level(turn), index]:
-                continue
-            if self.limit_caps is None or size <= self.limit_caps[self.turns.queue[turn], index]:
-                self._visit(turn)
+            if self.taker is None:
+                if mode == FILL and size > self.ceilings[self._level(turn), index]:
+                    continue
+                if self.limit_caps is not None and size > self.limit_caps[self.turns.queue[turn], index]:
+                    continue
+            self._visit(turn)
+            if until_start and self.started[turn]:
+                return at + 1
+        return len(order)
 
     def _level(self, turn: int) -> int:
-        """Which view a rigid gang of this length may use."""
-        return int(self.instants.searchsorted(self.gone[turn])) if self.shadows else 0
+        """Which view a rigid gang of this length may use; somebody who may be a guest, the widest."""
+        if not self.shadows or self.session.snapshot.soft:
+            return 0
+        return int(self.instants.searchsorted(self.gone[turn]))
 
-    def _pass_over(self, order: IntArray, *, fill: bool) -> None:
+    def _pass_over(self, order: IntArray, *, fill: bool, until_start: bool = False) -> int:
+        """Visit whoever might start; the answer is how many turns are dealt with."""
         at = 0
         while at < len(order) and not self.heads and self.limit_caps is None:
-            self._visit(int(order[at]))  # nobody is blocked yet, so everybody is looked at
+            turn = int(order[at])
+            self._visit(turn)  # nobody is blocked yet, so everybody is looked at
             at += 1
+            if until_start and self.started[turn]:
+                return at
         while at < len(order):
             if self.session.policy.stops and self.heads and bool((self.mode == STOPPED).all()):
-                return
+                break
             block = order[at : at + BLOCK]
             look = self._worth_a_look(block, fill=fill)
             hit = int(look.argmax())
@@ -131,7 +150,11 @@ class Walk:
                 at += len(block)
                 continue
             at += hit + 1
-            self._visit(int(block[hit]))
+            turn = int(block[hit])
+            self._visit(turn)
+            if until_start and self.started[turn]:
+                return at
+        return len(order)
 
     def _worth_a_look(self, block: IntArray, *, fill: bool) -> BoolArray:
         """Turns that are not yet known to fail: ceilings only fall within a walk."""
@@ -139,13 +162,16 @@ class Walk:
         mode = self.mode[question]
         look: BoolArray = mode == VISIT
         if self.heads and fill:
-            level = self.instants.searchsorted(self.gone[block]) if self.shadows else 0
+            soft = self.session.snapshot.soft
+            level = self.instants.searchsorted(self.gone[block]) if self.shadows and not soft else 0
             look |= (mode == FILL) & (size <= self.ceilings[level, question])
-            if self._sums is not None and not self.shadows:
+            if self._sums is not None and not self.shadows and not soft:
                 sums = self._sums
                 look &= (self.gone[block] <= sums.at_us) | (size <= sums.extra) | (question != sums.question)
         if self.limit_caps is not None:
             look &= size <= self.limit_caps[self.turns.queue[block], question]
+        if self.taker is not None:
+            look |= self.taker.might_help(block, self.mode, fill=fill)
         return look
 
     def _visit(self, turn: int) -> None:
@@ -153,18 +179,105 @@ class Walk:
         question = self.turns.questions[index]
         if size > self._service_ceiling(index, question):
             return  # not on the nodes in service even if empty: it neither reserves nor blocks
+        filling = bool(self.mode[index] == FILL)
         if self.limit_caps is not None and self._over_limit(turn, index, question.form, size):
+            self._take(turn, question, filling=filling)
             return
-        filling = self.mode[index] == FILL
+        if filling and self._refuse_by_sums(turn, index, size) and not self.turns.may_be_guest(self.session, turn):
+            self._take(turn, question, filling=True)
+            return
         if filling:
-            if self._refuse_by_sums(turn, index, size):
-                return
             self._compute_reservations()
         outcome = self._try_offers(turn, index, question)
         if outcome is not None:
             self._start(turn, *outcome)
-        elif not filling and turn not in self.undecided:
+        elif not self._take(turn, question, filling=filling) and not filling and turn not in self.undecided:
             self._block(turn, question)
+
+    def _take(self, turn: int, question: Question, *, filling: bool) -> bool:
+        """Start a blocked gang at the expense of running ones, if anybody lets it."""
+        if self.taker is None:
+            return False
+        if filling:
+            self._compute_reservations()
+        taken = self.taker.find(turn, question, filling=filling)
+        if taken is None:
+            return False
+        self._commit(turn, taken)
+        return True
+
+    def _commit(self, turn: int, taken: Taken) -> None:
+        assert self.taker is not None
+        self.taker.commit(taken, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
+        self.ceilings[:] = BIG  # there is more room than there was
+        self._sums = None
+        retake(self.session.view, taken.offer.form, taken.places)
+        start_turn(self.session, self.turns, turn, taken.offer, taken.places)
+        self.started[turn] = True
+        if self.shadows:
+            self._settle(taken.offer.form, taken.places, taken.gone_us)
+        self.taker.settle_moves(taken)
+        self.limit_caps = self.turns.queue_caps(self.session) if self.session.limits.any else None
+
+    # -------------------------------------------------------------- ground
+
+    def trial(self, gone_us: int, exempt: Exempt, gifts: Sequence[Gift] = ()) -> View:
+        """What may be used from now until then, with gifts; a copy of its own."""
+        level = int(self.instants.searchsorted(gone_us)) if self.shadows else 0
+        base = self.views[level]
+        view = View(self.session.fleet, base.free, base.device_free, shared=base.shared, usable=self.session.in_service)
+        view.usable_by_exempt = base.usable_by_exempt
+        if not gifts:
+            return view
+        now = self.session.view
+        nodes = np.unique(np.concatenate([seats.nodes for gift in gifts for seats in gift.seats]))
+        free, devices = self._with_gifts(now, nodes, gifts, -1)
+        for head in self.shadows[:level]:
+            assert head.start is not None
+            then, then_devices = self._with_gifts(head.start.view, nodes, gifts, head.start.at_us)
+            free = np.minimum(free, then)
+            devices = self._devices_left(devices, then_devices, free)
+        view.overwrite(nodes, free, devices)
+        return view
+
+    def _with_gifts(
+        self, view: View, nodes: IntArray, gifts: Sequence[Gift], at_us: int
+    ) -> tuple[IntArray, MilliArray]:
+        """Room of some nodes with gifts; at a later instant without those that are gone by then anyway."""
+        free, devices = view.free[nodes].copy(), view.device_free[nodes].copy()
+        for gift in gifts:
+            if at_us >= 0 and (gift.sitter.end_us <= at_us or gift.sitter.guest):
+                continue
+            for seats in gift.seats:
+                need = find_need(self.session.fleet, gift.sitter.gang.roles[seats.role].shape)
+                at = nodes.searchsorted(seats.nodes)
+                free[at] += seats.counts[:, None] * need.vector
+                devices[at] += seats.devices
+        return free, devices
+
+    def name_devices(self, form: Form, places: Places) -> Places:
+        """The devices of a trial are real ones here."""
+        return places
+
+    def give(self, gift: Gift) -> None:
+        """Seats given back are free later as well, unless that was counted on already."""
+        for head in self.shadows:
+            assert head.start is not None
+            if gift.sitter.end_us > head.start.at_us and not gift.sitter.guest:
+                for seats in gift.seats:
+                    need = find_need(self.session.fleet, gift.sitter.gang.roles[seats.role].shape)
+                    head.start.view.take_seats(need, seats, sign=-1)
+        for seats in gift.seats if self.shadows else ():
+            self._settle_nodes(seats.nodes)
+
+    def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
+        """Seats taken are missing later as well, until they are given back."""
+        for head in self.shadows:
+            assert head.start is not None
+            if head.start.at_us < gone_us:
+                head.start.view.take_seats(need, seats, sign)
+        if self.shadows:
+            self._settle_nodes(seats.nodes)
 
     def _service_ceiling(self, index: int, question: Question) -> int:
         found = self._service.get(index)
@@ -183,26 +296,37 @@ class Walk:
 
     # -------------------------------------------------------------- starting
 
-    def _try_offers(self, turn: int, index: int, question: Question) -> tuple[Offer, Places, int] | None:
-        """The largest size that fits where the gang may go."""
+    def _try_offers(self, turn: int, index: int, question: Question) -> tuple[Offer, Places, int, Guest] | None:
+        """The largest size that fits where the gang may go; as a guest, where it may not stay."""
         for offer in list_offers(self.session, self.turns, turn):
             level = 0
             if self.shadows:
                 gone = self.now + offer.length_us if self.turns.proven[turn] else NEVER
                 level = int(self.instants.searchsorted(gone))
-            if offer.form.open_size or offer.form == question.form:
-                ceiling = find_ceiling(self.views[level], offer.form, question.exempt)
-                if ceiling < offer.size:
-                    self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
-                    continue
-            if self.session.limits.any and not self._limits_allow(turn, offer):
-                continue
-            places = self._place_in(level, Wish(offer.form, offer.size, question.exempt), index)
+            places = self._try_at(turn, index, question, offer, level)
             if places is not None:
-                return offer, places, level
+                return offer, places, level, Guest.NO
+            if level and self.turns.may_be_guest(self.session, turn):
+                places = self._try_at(turn, index, question, offer, 0)
+                if places is not None:
+                    return offer, places, 0, Guest.WHOLE
+        return None
+
+    def _try_at(self, turn: int, index: int, question: Question, offer: Offer, level: int) -> Places | None:
+        """Places in one of the views, taken; None if there are none."""
+        if offer.form.open_size or offer.form == question.form:
+            ceiling = find_ceiling(self.views[level], offer.form, question.exempt)
+            if ceiling < offer.size:
+                self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
+                return None
+        if self.session.limits.any and not self._limits_allow(turn, offer):
+            return None
+        places = self._place_in(level, Wish(offer.form, offer.size, question.exempt), index)
+        if places is None:
             if self._undecided_now:
                 self.undecided.add(turn)
-        return None
+            return None
+        return fit_domain(self.session, self.views[level], turn, self.turns, offer, places)
 
     def _limits_allow(self, turn: int, offer: Offer) -> bool:
         """Neither over a ceiling now, nor in the way of a head that will need it."""
@@ -236,16 +360,16 @@ class Walk:
 
         return first
 
-    def _start(self, turn: int, offer: Offer, places: Places, level: int) -> None:
+    def _start(self, turn: int, offer: Offer, places: Places, level: int, guest: Guest) -> None:
         session = self.session
-        start_turn(session, self.turns, turn, offer, places)
+        start_turn(session, self.turns, turn, offer, places, guest=guest)
         self.started[turn] = True
         if level:
             undo(self.views[level], offer.form, places)
             retake(session.view, offer.form, places)
         if self.shadows:
             gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
-            self._settle(offer.form, places, gone_us)
+            self._settle(offer.form, places, self.now if guest else gone_us)
 
     def _settle(self, form: Form, places: Places, gone_us: int) -> None:
         """Take the seats out of every later instant at which they are still taken."""
@@ -340,6 +464,11 @@ class Walk:
             self.views.append(view)
         # Less room later: what did not fit now does not fit then.
         self.ceilings = np.repeat(self.ceilings[:1], len(self.views), axis=0)
+
+    def next_start_us(self) -> int:
+        """The first reserved start."""
+        self._compute_reservations()
+        return int(self.instants[0]) if len(self.instants) else NEVER
 
     def why_not(self, turn: int) -> Code:
         """Of a gang that has room now: whether the order or a reservation keeps it waiting."""

@@ -21,7 +21,7 @@ from phalanx.engine.session import empty_ceiling
 from phalanx.engine.view import NOBODY, View, find_need
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import RoleForm
-from phalanx.model.plan import Bind, Seats
+from phalanx.model.plan import Bind, Idle, Seats
 from phalanx.model.snapshot import Snapshot
 
 
@@ -52,8 +52,9 @@ class SumsWalk:
         self._free = view.free[:, self.row.need.columns[0]]  # units, of which slots are the whole multiples
         self.room = self.row.total  # slots left in all
         self.binds: list[Bind] = []
+        self.reserved = 0  # slots that are free and that the head will need, if anybody asked
 
-    def run(self, policy: Policy) -> bool:
+    def run(self, policy: Policy, *, ledger: bool = False) -> bool:
         """Start whoever may; False if somebody asks what only the general walk answers."""
         pending = self.pending
         rows = policy.order(self.snapshot, waiting_rows(self.snapshot))
@@ -69,9 +70,22 @@ class SumsWalk:
         if head < len(rows) and policy.reservations:
             room = self.row.total - (int(filled[head - 1]) if head else 0)
             behind = (sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)
-            if len(behind):
+            if len(behind) or (ledger and room):
                 self._fill(int(sizes[head]), rows[behind], sizes[behind], room)
         return True
+
+    def measure_idle(self) -> Idle:
+        """What is kept for the head, and whether somebody waits whom the free amounts would hold in one piece."""
+        amount = self.row.need.amounts[0]
+        whole = int(self._free[self.row.mask].sum()) // amount
+        waiting: list[int] = waiting_rows(self.snapshot).tolist() if whole > self.room else []
+        started = {bind.gang for bind in self.binds}
+        fragmented = any(
+            self.room < int(self.pending.size[row]) <= whole
+            for row in waiting
+            if int(self.pending.gang[row]) not in started
+        )
+        return Idle(self.row.need.vector * self.reserved, fragmented)
 
     def _most(self) -> int:
         return empty_ceiling(self.snapshot.fleet, self.snapshot.forms[0], self._usable)
@@ -107,6 +121,7 @@ class SumsWalk:
         now_us = self.snapshot.now_us
         gone = np.where(self.pending.proven[rows], now_us + self.pending.length_us[rows], NEVER)
         passing = ((gone <= gone_by) | (sizes <= extra)).nonzero()[0].tolist()
+        self.reserved = max(0, room - extra) if gone_by != NEVER else 0
         if not passing:
             return
         many = len(self.now) > 1 and gone_by != NEVER
@@ -124,6 +139,7 @@ class SumsWalk:
                 extra -= size
             if long and left is not None:
                 left[seats.nodes] -= seats.counts
+        self.reserved = max(0, room - extra) if gone_by != NEVER else 0
 
     def _ends(self) -> tuple[IntArray, IntArray, IntArray]:
         """Node, instant and slots of everything that runs or has just been started."""

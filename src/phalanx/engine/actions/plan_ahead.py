@@ -8,18 +8,24 @@ re-placed never later than its own. `engine.actions.allocate` is the fast walk f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.kernels.slots import Need
 from phalanx.engine.limit_calendar import leaves_limits
+from phalanx.engine.line import Line
 from phalanx.engine.placement import Places, find_ceiling, retake, undo
+from phalanx.engine.roster import Gift
 from phalanx.engine.session import Question, Session, empty_ceiling
+from phalanx.engine.taking import Taken, Taker
 from phalanx.engine.timeline import Timeline
 from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
-from phalanx.engine.view import find_need
+from phalanx.engine.view import Exempt, View, find_need
 from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
-from phalanx.model.plan import Reservation, Seats
+from phalanx.model.plan import Guest, Reservation, Seats
 from phalanx.model.reason import Code
 
 
@@ -39,6 +45,7 @@ class PlanAhead:
         self._pools: dict[Question, BoolArray] = {}
         self._own: Reservation | None = None  # the promise of the gang whose turn it is
         self._promises = self._recall_promises() if session.policy.keep else {}
+        self.taker = None if session.roster is None else Taker(session, turns, self, session.roster)
 
     # ------------------------------------------------------------------ promises
 
@@ -102,12 +109,21 @@ class PlanAhead:
     def run(self) -> None:
         """Give every turn its chance, in order."""
         later = []
-        for turn in range(len(self.turns)):
-            if self.session.policy.fill == "shortest" and not self._may_reserve(turn):
-                later.append(turn)
-            else:
+        line = Line(self.session, self.turns)
+        while line.left:
+            stretch = line.next_stretch().tolist()
+            done = 0
+            for turn in stretch:
+                done += 1
+                if self.session.policy.fill == "shortest" and not self._may_reserve(turn):
+                    later.append(turn)
+                    continue
                 self._visit(turn)
-        for turn in sorted(later, key=lambda turn: int(self.turns.length_us[turn])):
+                if line.moves and self.started[turn]:
+                    break
+            line.done(done)
+        lengths = self.turns.least_lengths(self.session) if later else None
+        for turn in sorted(later, key=lambda turn: 0 if lengths is None else int(lengths[turn])):
             self._visit(turn)
 
     def _visit(self, turn: int) -> None:
@@ -118,19 +134,68 @@ class PlanAhead:
             self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
         self._own = None if promised is None else promised[1]
         if not self._takes_part(turn):
+            if int(self.turns.size[turn]) <= self._service_ceiling(question):
+                self._take(turn, question)  # over a limit: somebody below it may make way
             return
         if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
             return
         outcome = self._start_now(turn, question)
         if outcome is None and promised is not None and promised[1].start_us == self.now:
             # Its own time has come, at the places named for it: whatever was planned since kept clear of them.
-            outcome = (list_offers(self.session, self.turns, turn)[-1], self._with_devices(*promised_places(promised)))
+            offer = list_offers(self.session, self.turns, turn)[-1]
+            outcome = (offer, self.name_devices(*promised_places(promised)), Guest.NO)
         if outcome is not None:
             self._start(turn, *outcome)
+        elif self._take(turn, question):
+            pass
         elif self.session.policy.stops:
             self.stopped.append(self._pool(question))
         elif self._may_reserve(turn):
             self._reserve(turn, question, None if promised is None else promised[1])
+
+    def _service_ceiling(self, question: Question) -> int:
+        return empty_ceiling(self.session.fleet, question.form, self.session.in_service)
+
+    def _take(self, turn: int, question: Question) -> bool:
+        """Start a blocked gang at the expense of running ones, if anybody lets it."""
+        if self.taker is None:
+            return False
+        taken = self.taker.find(turn, question, filling=not self._may_reserve(turn))
+        if taken is None:
+            return False
+        self._commit(turn, taken)
+        return True
+
+    def _commit(self, turn: int, taken: Taken) -> None:
+        assert self.taker is not None
+        self.taker.commit(taken, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
+        self._start(turn, taken.offer, self.name_devices(taken.offer.form, taken.places), Guest.NO)
+        self.taker.settle_moves(taken)
+
+    # ------------------------------------------------------------------ ground
+
+    def trial(self, gone_us: int, exempt: Exempt, gifts: Sequence[Gift] = ()) -> View:
+        """What may be used from now until then, with gifts; a copy of its own."""
+        for gift in gifts:
+            self._shift(gift, 1)
+        view = self.timeline.view_over(exempt, self.now, max(gone_us, self.now + 1))
+        for gift in gifts:
+            self._shift(gift, -1)
+        return view
+
+    def _shift(self, gift: Gift, sign: int) -> None:
+        for seats in gift.seats:
+            need = find_need(self.session.fleet, gift.sitter.gang.roles[seats.role].shape)
+            end_us = self.now + 1 if gift.sitter.guest else gift.sitter.end_us
+            self.timeline.claim_seats(need, seats, self.now, end_us, sign)
+
+    def give(self, gift: Gift) -> None:
+        """Seats given back are free in the calendar until their end, when they would have been anyway."""
+        self._shift(gift, 1)
+
+    def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
+        """Seats are taken in the calendar."""
+        self.timeline.claim_seats(need, seats, self.now, gone_us, -sign)
 
     def _question(self, turn: int) -> Question:
         return self.turns.questions[int(self.turns.question[turn])]
@@ -150,7 +215,7 @@ class PlanAhead:
 
     # ------------------------------------------------------------------ starting
 
-    def _start_now(self, turn: int, question: Question) -> tuple[Offer, Places] | None:
+    def _start_now(self, turn: int, question: Question) -> tuple[Offer, Places, Guest] | None:
         """The largest size that fits now and stays out of every reservation's way."""
         for offer in list_offers(self.session, self.turns, turn):
             if find_ceiling(self.session.view, offer.form, question.exempt) < offer.size:
@@ -159,8 +224,17 @@ class PlanAhead:
                 continue
             places = self._places_now(turn, question, offer)
             if places is not None:
-                return offer, places
+                return offer, places, Guest.NO
+            if self._ahead_of_others and self.turns.may_be_guest(self.session, turn):
+                places = self.timeline.place_over(question, offer.form, offer.size, self.now, 1)
+                if places is not None:
+                    return offer, self.name_devices(offer.form, places), Guest.WHOLE
         return None
+
+    @property
+    def _ahead_of_others(self) -> bool:
+        """Whether there is anything to be a guest under."""
+        return bool(self.reservations or self._promises or self.session.snapshot.windows)
 
     def _limits_allow(self, turn: int, offer: Offer) -> bool:
         """Neither over a ceiling now, nor in the way of somebody with a reservation who will need it."""
@@ -173,7 +247,7 @@ class PlanAhead:
 
     def _places_now(self, turn: int, question: Question, offer: Offer) -> Places | None:
         places = self.timeline.place_over(question, offer.form, offer.size, self.now, self._span(turn, offer))
-        return None if places is None else self._with_devices(offer.form, places)
+        return None if places is None else self.name_devices(offer.form, places)
 
     def _span(self, turn: int, offer: Offer) -> int:
         """How long a gang must be able to stay.
@@ -189,7 +263,7 @@ class PlanAhead:
         ahead_us = max((start_us for start_us in starts if start_us < own_end_us), default=self.now)
         return max(offer.length_us, ahead_us + 1 - self.now)
 
-    def _with_devices(self, form: Form, places: Places) -> Places:
+    def name_devices(self, form: Form, places: Places) -> Places:
         """Choose real devices for places that were found by amounts, as long as no device was ever split."""
         view = self.session.view
         if view.shared or view.fleet.device_column < 0:
@@ -204,8 +278,8 @@ class PlanAhead:
         undo(view, form, tuple(chosen))
         return tuple(chosen)
 
-    def _start(self, turn: int, offer: Offer, places: Places) -> None:
-        start_turn(self.session, self.turns, turn, offer, places)
+    def _start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
+        start_turn(self.session, self.turns, turn, offer, places, guest=guest)
         self.started[turn] = True
         retake(self.session.view, offer.form, places)
         for form, own, end_us in self.session.bound[-len(places) :]:
@@ -229,6 +303,12 @@ class PlanAhead:
         self.reserved_pools.append(self._pool(question))
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
+
+    def next_start_us(self) -> int:
+        """The first reserved start, or window."""
+        starts = [reservation.start_us for _, reservation in self.reservations]
+        starts += [window.start_us for window in self.session.snapshot.windows if window.start_us > self.now]
+        return min(starts, default=NEVER)
 
     def list_reservations(self) -> tuple[Reservation, ...]:
         """The reservations of this walk, in order of turns."""

@@ -1,90 +1,127 @@
 """Where every GPU-second of the cluster went. The parts sum to capacity times time, exactly.
 
-Integer µs × milli of one kind: the device where there are any, else the first kind there is.
+Integer µs × milli of one kind: the device where there are any, else the first kind there is. What
+gangs do with their seats is booked by their lives, once per change; what nobody runs on is kept as
+steps (how much there is, how much of it is down, in use, being vacated, claimed) and summed at the end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.control.state import State
+from phalanx.frontends.sim.handover import Handover
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Seats
+from phalanx.model.plan import Idle, Seats
 from phalanx.model.resources import DEVICE_KIND
 
-#: Ways to leave that are no end: the gang queues again, and its work is lost.
-LOSSES: Final = ("lose", "evict")
+#: What lives book into; `resize` and `idle_allocated` also get what changes hands.
+BOOKED: Final = ("productive", "startup", "snapshot", "restore", "resize", "lost", "idle_allocated")
 
 
-@dataclass(slots=True)
-class Attempt:
-    """One stay of a gang on the cluster."""
-
-    start_us: int
-    units: int  # milli of the counted kind that it held
-    startup_us: int
-    works_from_us: int | None  # when its work began; None while it waits for the rest of itself
-    end_us: int | None = None
-    lost: bool = False  # its work was thrown away
+#: The cluster from one instant on: when, capacity, of it down, used by gangs that run or were hurt, still used by
+#: gangs that leave, claimed by gangs that wait for that; reserved at the most, and whether the rest is in pieces.
+#: A plain tuple: a log makes two for every job.
+Step = tuple[int, int, int, int, int, int, int, bool]
 
 
-@dataclass(slots=True)
 class Ledger:
-    """Attempts as they come, and the steps of capacity."""
+    """Books and steps of one run."""
 
-    kind: str
-    attempts: list[Attempt] = field(default_factory=list)
-    steps: list[tuple[int, int, int]] = field(default_factory=list)  # from when: capacity, of it down
+    def __init__(self, state: State) -> None:
+        """The cluster as it is before anything happens."""
+        self.kind = counted_kind(state.fleet.kinds)
+        self.books = dict.fromkeys(BOOKED, 0)
+        self.steps: list[Step] = [(state.now_us, 0, 0, 0, 0, 0, 0, False)]
+        self.used = 0
+        self.handover = Handover(state, self.kind)
+        self._state = state
+        self._reserved, self._fragmented = 0, False
+        self._fading: list[tuple[int, int, int]] = []  # when: how much less is being vacated, and claimed
+        self._each: dict[object, int] = {}
+        self.note_capacity()
 
-    def note_capacity(self, state: State) -> None:
-        """Remember how much there is from now on, and how much of it is out of service."""
+    def units_of(self, gang: Gang, seats: tuple[Seats, ...]) -> int:
+        """How much of the counted kind some seats are."""
+        total = 0
+        for each in seats:
+            shape = gang.roles[each.role].shape
+            amount = self._each.get(shape)
+            if amount is None:
+                amount = self._each[shape] = shape.amount(self.kind)
+            total += each.members * amount
+        return total
+
+    def note_capacity(self) -> None:
+        """Nodes joined, left, failed, came back, were closed or opened."""
+        state = self._state
         column = state.fleet.kind_index.get(self.kind)
-        if column is None:
-            return
-        capacity = state.fleet.capacity[:, column]
-        closed = state.up & ~state.open
-        down = int(capacity[~state.up].sum()) + int(state.free[closed, column].sum())
-        step = (state.now_us, int(capacity.sum()), down)
-        if self.steps and self.steps[-1][0] == state.now_us:
-            self.steps[-1] = step
-        elif not self.steps or self.steps[-1][1:] != step[1:]:
-            self.steps.append(step)
+        self._column = column
+        self._capacity = 0 if column is None else int(state.fleet.capacity[:, column].sum())
+        self._all_in_service = bool(state.up.all()) and not state.closed
+        self.note()
 
-    def open_attempt(self, gang: Gang, seats: tuple[Seats, ...], now_us: int) -> Attempt:
-        """A gang took its seats."""
-        units = sum(each.members * gang.roles[each.role].shape.amount(self.kind) for each in seats)
-        attempt = Attempt(now_us, units, gang.startup_us, now_us)
-        self.attempts.append(attempt)
-        return attempt
+    def note_idle(self, idle: Idle) -> None:
+        """A plan says what the room that it left is kept for."""
+        self._reserved = int(idle.reserved[self._column]) if self._column is not None else 0
+        self._fragmented = idle.fragmented
+
+    def note(self) -> None:
+        """Something changed: remember how things stand from now on; the last word of an instant counts."""
+        state, steps = self._state, self.steps
+        if not len(state.pending):
+            self._reserved, self._fragmented = 0, False  # whoever room was kept for has gone
+        down = vacating = claimed = 0
+        if state.vacating or self.handover.claims or self._fading:
+            self._catch_up(state.now_us)
+            vacating, claimed, self._fading = self.handover.measure()
+        if not self._all_in_service:
+            down = self._count_down()
+        step = (state.now_us, self._capacity, down, self.used, vacating, claimed, self._reserved, self._fragmented)
+        if steps[-1][0] == step[0]:
+            steps[-1] = step
+        else:
+            steps.append(step)
+
+    def _count_down(self) -> int:
+        """Capacity of failed nodes, and what is idle on cordoned ones."""
+        state, column = self._state, self._column
+        if column is None:
+            return 0
+        closed = state.up & ~state.open
+        return int(state.fleet.capacity[~state.up, column].sum()) + int(state.free[closed, column].sum())
+
+    def _catch_up(self, now_us: int) -> None:
+        """Steps at the instants since the last one at which somebody was gone from seats they left."""
+        for at_us, vacated, unclaimed in self._fading:
+            if at_us <= now_us:
+                _, capacity, down, used, vacating, claimed, reserved, fragmented = self.steps[-1]
+                left = (vacating - vacated, claimed - unclaimed)
+                self.steps.append((at_us, capacity, down, used, *left, reserved, fragmented))
+        self._fading = [fading for fading in self._fading if fading[0] > now_us]
 
     def close(self, horizon: tuple[int, int]) -> dict[str, int]:
-        """The parts over the horizon."""
+        """The parts over the horizon. Lives must have booked everything up to its end."""
         first, last = horizon
-        parts = dict.fromkeys(("capacity", "productive", "startup", "lost", "idle_allocated", "down"), 0)
-        ends = [at for at, _, _ in self.steps[1:]] + [last]
-        for (at, capacity, down), until in zip(self.steps, ends, strict=False):
-            span = max(0, min(until, last) - max(at, first))
+        self._catch_up(last)
+        parts = {"capacity": 0, **self.books, "reserved_idle": 0, "fragmented": 0, "free": 0, "down": 0}
+        ends = [step[0] for step in self.steps[1:]] + [last]
+        for step, until in zip(self.steps, ends, strict=True):
+            at_us, capacity, down, used, vacating, claimed, most, fragmented = step
+            span = min(last, until) - max(first, at_us)
+            if span <= 0:
+                continue
+            idle = capacity - down - used - vacating - claimed
+            reserved = min(idle, most)
             parts["capacity"] += capacity * span
-            parts["down"] += down * span
-        for attempt in self.attempts:
-            _book(attempt, first, last, parts)
-        spent = parts["productive"] + parts["startup"] + parts["lost"] + parts["idle_allocated"] + parts["down"]
-        parts["free"] = parts["capacity"] - spent
+            parts["fragmented" if fragmented else "free"] += (idle - reserved) * span
+            if reserved:
+                parts["reserved_idle"] += reserved * span
+            if down or vacating or claimed:
+                parts["down"] += down * span
+                parts["resize"] += vacating * span
+                parts["idle_allocated"] += claimed * span
         return parts
-
-
-def _book(attempt: Attempt, first: int, last: int, parts: dict[str, int]) -> None:
-    end = last if attempt.end_us is None else min(attempt.end_us, last)
-    start = max(attempt.start_us, first)
-    works = end if attempt.works_from_us is None else min(max(attempt.works_from_us, start), end)
-    begun = min(works + attempt.startup_us, end) if attempt.works_from_us is not None else end
-    parts["idle_allocated"] += (works - start) * attempt.units
-    if attempt.lost:
-        parts["lost"] += (end - works) * attempt.units
-    else:
-        parts["startup"] += (begun - works) * attempt.units
-        parts["productive"] += (end - begun) * attempt.units
 
 
 def counted_kind(kinds: tuple[str, ...]) -> str:
@@ -99,10 +136,3 @@ def placement_of(names: tuple[str, ...], seats: tuple[Seats, ...]) -> dict[str, 
         for node, count in zip(each.nodes.tolist(), each.counts.tolist(), strict=True):
             placed[names[node]] = placed.get(names[node], 0) + count
     return placed
-
-
-def fresh_ledger(state: State) -> Ledger:
-    """An empty ledger of a cluster."""
-    ledger = Ledger(counted_kind(state.fleet.kinds))
-    ledger.note_capacity(state)
-    return ledger

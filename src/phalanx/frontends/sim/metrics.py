@@ -24,14 +24,29 @@ _SHORT_US: Final = 10 * SECOND_US
 
 
 def find_horizon(gangs: Sequence[GangResult], until_us: int | None) -> tuple[int, int]:
-    """From the first submit to the last end; to `until`, if somebody still holds places then."""
+    """From the first submit to the last end; to `until`, if somebody still holds places then.
+
+    An attempt that was lost or evicted has ended too, though its gang has not.
+    """
     first = min((gang.submit_us for gang in gangs), default=0)
-    last = max((gang.end_us for gang in gangs if gang.end_us is not None), default=first)
+    last = max((at for gang in gangs if (at := _last_us(gang)) is not None), default=first)
     if until_us is None:
         return first, max(first, last)
-    if any(gang.state in (RUNNING, DEADLOCKED) for gang in gangs):
+    if any(gang.state in (RUNNING, DEADLOCKED) or _holds(gang) for gang in gangs):
         last = until_us
     return first, max(first, min(last, until_us))
+
+
+def _last_us(gang: GangResult) -> int | None:
+    """When it ended, or was last seen."""
+    if gang.end_us is None and gang.history:
+        return gang.history[-1].at_us
+    return gang.end_us
+
+
+def _holds(gang: GangResult) -> bool:
+    """Whether a gang that was hurt still keeps seats."""
+    return gang.end_us is None and bool(gang.history) and gang.history[-1].held is not None
 
 
 def compute_metrics(

@@ -1,45 +1,25 @@
 """The openb log of a shared GPU cluster, as a question of packing.
 
-Nodes and members come from two tables. The published study fills the cluster until a share of its
+Nodes and members come from two tables (`traces.openb`). The published study fills the cluster until a share of its
 devices was asked for: all members in a shuffled order, then copies drawn at random. Nobody leaves,
 and who finds no place is gone. Each member is a gang of one, decided by the engine like any other.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import random
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-from phalanx.control.spec.errors import BadInput
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.control.state import State
 from phalanx.engine.cycle import schedule
-from phalanx.model.fleet import Fleet, Node
+from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang, Role, Shape, Sizes
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import DEVICE_KIND
 from phalanx.policy import named
 
-#: The label that says which device a node has; members may name several that will do.
-MODEL_LABEL: Final = "gpu-model"
-
-_MIB: Final = 1 << 20
 _BATCH: Final = 500  # members submitted between two cycles; since nobody leaves, any number gives the same places
-
-
-def read_fleet(path: Path) -> Fleet:
-    """The nodes of a table: name, cores, memory, devices and their model."""
-    return Fleet([_node(row) for row in _rows(path, ("cpu_milli", "memory_mib", "gpu"))], ())
-
-
-def read_shapes(path: Path) -> list[Shape]:
-    """What every member of a table asks for, in its order."""
-    return [_shape(row) for row in _rows(path, ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"))]
 
 
 def draw_arrivals(shapes: Sequence[Shape], milli: float, seed: int) -> list[Shape]:
@@ -76,38 +56,3 @@ def measure_allocated(fleet: Fleet, shapes: Sequence[Shape], arrived: float, see
     capacity = int(fleet.capacity[:, column].sum())
     state = fill(fleet, draw_arrivals(shapes, capacity * arrived, seed))
     return 100 * (1 - int(state.free[:, column].sum()) / capacity)
-
-
-def _node(row: dict[str, str]) -> Node:
-    labels = {MODEL_LABEL: row["model"]} if row.get("model") else {}
-    return Node(row["sn"], _amounts(row, int(row["gpu"]) * MILLI), labels)
-
-
-def _shape(row: dict[str, str]) -> Shape:
-    need = _amounts(row, int(row["num_gpu"]) * int(row["gpu_milli"]))
-    models = row.get("gpu_spec")  # some tables have no such column
-    select = ((MODEL_LABEL, tuple(sorted(models.split("|")))),) if models else ()
-    return Shape(tuple(sorted((kind, units) for kind, units in need.items() if units)), select)
-
-
-def _amounts(row: dict[str, str], devices: int) -> dict[str, int]:
-    return {DEVICE_KIND: devices, "cpu": int(row["cpu_milli"]), "memory": int(row["memory_mib"]) * _MIB}
-
-
-def _rows(path: Path, numbers: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a table that has these columns, all of whole numbers."""
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as bad:
-        raise BadInput(f"cannot be read: {bad}", file=str(path)) from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = [name for name in numbers if name not in (reader.fieldnames or ())]
-    if missing:
-        raise BadInput(f"has no column {', '.join(missing)}", file=str(path))
-    rows = []
-    for row in reader:
-        if not all((row[name] or "").isdecimal() for name in numbers):
-            raise BadInput(f"needs whole numbers as {', '.join(numbers)}", file=str(path), line=reader.line_num)
-        rows.append(row)
-    return rows

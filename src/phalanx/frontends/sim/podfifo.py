@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from phalanx.control.forward import Arrival, End, Forward, Happens
+from phalanx.control.forward import Arrival, End, Foresight, Forward, Happens, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
-from phalanx.frontends.sim.ledger import LOSSES, Attempt, Ledger, fresh_ledger, placement_of
+from phalanx.frontends.sim.ledger import Ledger, placement_of
+from phalanx.frontends.sim.life import Life
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
 from phalanx.frontends.sim.result import COMPLETED, DEADLOCKED, RUNNING, Entry, GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scribe import LEAVES
 from phalanx.model.gang import After, Gang, Role, Sizes
-from phalanx.model.plan import Bind
+from phalanx.model.plan import Bind, Plan, Seats
 from phalanx.perfmodel.speedup import scaled_us
 
 
@@ -57,47 +59,76 @@ class Squad:
         if places:
             self.last = (len(self.seated), places)
 
-    def length_us(self) -> int:
+    def pace_us(self) -> int:
         """How long it really works at its least size, once whole."""
         least = sum(role.sizes.least for role in self.gang.roles if role.sizes.elastic)
         most = sum(role.sizes.most for role in self.gang.roles if role.sizes.elastic)
         truth = self.truth
-        length = scaled_us(truth.duration_us, truth.speedup, most, least) if most else truth.duration_us
-        return self.gang.startup_us + length
+        return scaled_us(truth.duration_us, truth.speedup, most, least) if most else truth.duration_us
 
 
 class Barrier:
     """Truth and witness of a run of members: a gang works from the instant its last member sits."""
 
-    def __init__(self, state: State, squads: list[Squad], ledger: Ledger) -> None:
+    def __init__(self, state: State, squads: list[Squad]) -> None:
         """`squads` in file order."""
-        self.state, self.squads, self.ledger = state, squads, ledger
+        self.state, self.squads, self.ledger = state, squads, Ledger(state)
         self._squad_by_member = {name: squad for squad in squads for name in squad.names}
-        self._open: dict[int, Attempt] = {}
+        self._lives = {squad.gang.name: Life(squad.gang, self.ledger.books) for squad in squads}
 
     def squad_of(self, number: int) -> Squad:
         """Whose member this is."""
         return self._squad_by_member[self.state.gangs[number].name]
 
+    # ------------------------------------------------------------------ truth
+
     def ends_after(self, bind: Bind, now_us: int) -> Iterable[End]:
         """Ends of all members, once all sit."""
-        squad = self.squad_of(bind.gang)
-        if len(squad.seated) + len(squad.done) < len(squad.names):
+        squad, life = self._whose(bind.gang)
+        if len(squad.seated) + len(squad.done) < len(squad.names) or not life.holding:
             return []
         squad.epoch += 1
         squad.start_us = now_us if squad.start_us is None else squad.start_us
-        length, ok = squad.length_us(), True
-        if squad.gang.kill_after_us is not None and squad.gang.kill_after_us < length:
-            length, ok = squad.gang.kill_after_us, False
-        numbers = [self.state.number_by_name[name] for name in squad.names]
-        for number in numbers:
-            if number in self._open:
-                self._open[number].works_from_us = now_us
-        return [End(now_us + length, number, ok, token=squad.epoch) for number in numbers]
+        life.begin(now_us, life.units, squad.pace_us())
+        at_us, ok = life.done_us, True
+        if life.killed_us is not None and life.killed_us < at_us:
+            at_us, ok = life.killed_us, False
+        return [End(at_us, self.state.number_by_name[name], ok, token=squad.epoch) for name in squad.names]
+
+    def ends_resized(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+        """A member alone has one size."""
+        raise AssertionError("a single member cannot be resized")
+
+    def ends_moved(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+        """Nobody moves members one by one."""
+        raise AssertionError("a single member cannot be moved")
+
+    def ends_mended(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+        """A member whose node was lost sits elsewhere."""
+        self._sit(number, seats, now_us)
+        return self.ends_after(Bind(number, seats), now_us)
+
+    def stop(self, number: int, now_us: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
+        """A member goes; the others keep their seats and wait for it, as pods do, and go on from what was saved."""
+        squad, life = self._whose(number)
+        if squad.seated.pop(self.state.gangs[number].name, None) is None:
+            return Remains(progressed=False, left_us=None)
+        squad.epoch += 1
+        held = life.units
+        progressed = life.stop(now_us, saves=False)
+        life.hold(now_us, held - self._units(number))
+        self._count(-self._units(number))
+        return Remains(progressed, left_us=None)
+
+    def foresee(self, number: int, now_us: int) -> Foresight | None:
+        """Members report nothing."""
+        return None
 
     def stands(self, end: End) -> bool:
         """Whether the work that this end belongs to was not begun anew meanwhile."""
         return self.squad_of(end.gang).epoch == end.token
+
+    # ------------------------------------------------------------------ witness
 
     def on_submit(self, number: int, at_us: int) -> None:
         """A member arrived."""
@@ -106,51 +137,62 @@ class Barrier:
 
     def on_bind(self, bind: Bind, at_us: int) -> None:
         """A member sits."""
-        squad, gang = self.squad_of(bind.gang), self.state.gangs[bind.gang]
-        squad.seated[gang.name] = placement_of(self.state.fleet.names, bind.seats)
+        squad = self.squad_of(bind.gang)
         if squad.start_us is None:
             squad.eligible_us = max(squad.eligible_us, self.state.records[bind.gang].eligible_us)
-        attempt = self.ledger.open_attempt(gang, bind.seats, at_us)
-        attempt.works_from_us = None
-        attempt.startup_us = squad.gang.startup_us
-        self._open[bind.gang] = attempt
+        self._sit(bind.gang, bind.seats, at_us)
         squad.note(at_us, "bind")
-        self._note_capacity()
+
+    def on_change(self, number: int, at_us: int, event: str) -> None:
+        """A member was lost with its node, or sits again."""
+        self.squad_of(number).note(at_us, event)
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
-        """A member left; the work of a gang that loses one is gone."""
-        squad = self.squad_of(number)
-        squad.seated.pop(self.state.gangs[number].name, None)
-        attempt = self._open.pop(number, None)
-        if attempt is not None:
-            attempt.end_us, attempt.lost = at_us, how in LOSSES and attempt.works_from_us is not None
-        if how in LOSSES:
-            self._lose_work(squad, at_us)
-        else:
-            squad.done.add(self.state.gangs[number].name)
+        """A member left."""
+        squad, life = self._whose(number)
+        if how not in LEAVES:
+            name = self.state.gangs[number].name
+            if squad.seated.pop(name, None) is not None:
+                held = life.units
+                if not life.holding:
+                    life.finish(at_us)
+                life.hold(at_us, held - self._units(number))
+                self._count(-self._units(number))
+            squad.done.add(name)
             squad.end_us, squad.end = at_us, how
         squad.note(at_us, how)
-        self._note_capacity()
-
-    def _lose_work(self, squad: Squad, at_us: int) -> None:
-        """The others keep their seats and wait for the missing member, as pods do."""
-        squad.epoch += 1
-        for name in squad.seated:
-            number = self.state.number_by_name[name]
-            attempt = self._open.get(number)
-            if attempt is not None and attempt.works_from_us is not None:
-                attempt.end_us, attempt.lost = at_us, True
-                record = self.state.records[number]
-                self._open[number] = self.ledger.open_attempt(record.gang, record.seats, at_us)
-                self._open[number].works_from_us = None
+        self.ledger.note()
 
     def on_capacity(self, at_us: int) -> None:
         """Nodes came or went."""
-        self.ledger.note_capacity(self.state)
+        self.ledger.note_capacity()
 
-    def _note_capacity(self) -> None:
-        if self.state.closed:
-            self.ledger.note_capacity(self.state)
+    def on_plan(self, plan: Plan, at_us: int) -> None:
+        """Nobody looks at what members leave idle: no room is ever kept for one."""
+
+    # ------------------------------------------------------------------ seats
+
+    def close_all(self, now_us: int) -> None:
+        """The run is over: whatever was under way counts as it stands."""
+        for life in self._lives.values():
+            life.advance(now_us)
+
+    def _whose(self, number: int) -> tuple[Squad, Life]:
+        squad = self.squad_of(number)
+        return squad, self._lives[squad.gang.name]
+
+    def _sit(self, number: int, seats: tuple[Seats, ...], now_us: int) -> None:
+        squad, life = self._whose(number)
+        squad.seated[self.state.gangs[number].name] = placement_of(self.state.fleet.names, seats)
+        life.hold(now_us, life.units + self._units(number))
+        self._count(self._units(number))
+
+    def _units(self, number: int) -> int:
+        return self.state.gangs[number].roles[0].shape.amount(self.ledger.kind)
+
+    def _count(self, units: int) -> None:
+        self.ledger.used += units
+        self.ledger.note()
 
 
 def simulate_members(
@@ -161,13 +203,14 @@ def simulate_members(
         Squad(gang, truth, [f"{gang.name}#{i}" for i in range(gang.members_min)])
         for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
     ]
-    barrier = Barrier(state, squads, fresh_ledger(state))
+    barrier = Barrier(state, squads)
     forward = Forward(state, policy, barrier, barrier)
     forward.run(interleave(squads), _for_members(scenario, squads), scenario.until_us, progress)
     working = any(squad.seated and squad.end is None and _whole(squad) for squad in squads)
     gangs = [_result(squad, state, someone_works=working) for squad in squads]
     horizon = find_horizon(gangs, scenario.until_us)
-    metrics = compute_metrics(gangs, barrier.ledger.close(horizon), {}, horizon)
+    barrier.close_all(horizon[1])
+    metrics = compute_metrics(gangs, barrier.ledger.close(horizon), {"evictions_in_vain": 0}, horizon)
     return SimResult(policy.name, seed, gangs, metrics, scenario.dropped, forward.passes)
 
 
@@ -240,6 +283,7 @@ def _result(squad: Squad, state: State, *, someone_works: bool) -> GangResult:
         history=squad.history,
         duration_us=truth.duration_us,
         deadline_us=gang.deadline_us,
+        queue=gang.queue,
     )
 
 

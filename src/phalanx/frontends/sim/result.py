@@ -9,6 +9,7 @@ COMPLETED = "completed"
 RUNNING = "running"
 DEADLOCKED = "deadlocked"
 INFEASIBLE = "infeasible"
+PENDING = "pending"
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class Entry:
     members: int
     placement: dict[str, int]
     held: dict[str, int] | None = None  # seats kept while too few members run
+    units: dict[str, int] | None = None  # of the ledger's kind by node, seats held included; only if roles differ
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class GangResult:
     history: list[Entry] = field(default_factory=list)
     duration_us: int = 0
     deadline_us: int | None = None  # from submit, as asked
+    queue: str = ""
+    wait_reason: tuple[str, str, int, int] | None = None  # what mostly kept it from its first start, if asked
 
     @property
     def wait_us(self) -> int | None:
@@ -58,3 +62,4 @@ class SimResult:
     metrics: dict[str, object]
     dropped: int = 0  # jobs of the log that were not simulated
     passes: int = 0  # how often the engine was asked
+    outages: list[tuple[str, int, int | None]] | None = None  # node, from, to in µs (None: for good)

@@ -1,27 +1,28 @@
 """Play a scenario under one policy.
 
-The virtual clock and the engine are `control.forward`; here are the world it plays in (true run
-times) and the scribe that writes every gang's history down.
+The virtual clock and the engine are `control.forward`; `world` is what it plays in (true run times,
+and where the time goes) and `scribe` writes every gang's history down. Here they are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from phalanx.control.explain import explain_pending
-from phalanx.control.forward import Arrival, End, Forward, Happens
+from phalanx.control.forward import Arrival, Forward, Happens
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.sim.ledger import LOSSES, Attempt, fresh_ledger, placement_of
+from phalanx.engine.policy import Policy
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
 from phalanx.frontends.sim.podfifo import simulate_members
-from phalanx.frontends.sim.result import Entry, GangResult, SimResult
+from phalanx.frontends.sim.result import PENDING, GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scribe import Scribe
+from phalanx.frontends.sim.world import World
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind
 from phalanx.model.reason import Code
-from phalanx.perfmodel.speedup import scaled_us, speedup_at
+from phalanx.perfmodel.speedup import speedup_at
 from phalanx.policy import named
 
 #: Points of a speed-up curve that a gang reports at the most.
@@ -32,31 +33,35 @@ Progress = Callable[[int, int], None]
 
 def simulate(
     scenario: Scenario,
-    policy: str,
+    policy: str | Policy,
     options: Mapping[str, object] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     check: Callable[[State], None] | None = None,
 ) -> SimResult:
-    """Run one scenario under one policy to its end."""
-    chosen = named(policy, options)
+    """Run one scenario under one policy to its end. The options are those of a policy given by its name."""
+    chosen = policy if isinstance(policy, Policy) else named(policy, options)
     state = make_state(scenario)
-    if policy == "pod-fifo":
+    if chosen.name == "pod-fifo":
         return simulate_members(scenario, state, chosen, seed, progress)
-    scribe = Scribe(state)
     arrivals = [
         Arrival(gang, curve_of(gang, truth)) for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
     ]
-    world = World(scribe, {gang.name: truth for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)})
-    forward = Forward(state, chosen, world, scribe)
+    world = World(state, {gang.name: truth for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)})
+    scribe = Scribe(state, world)
+    forward = Forward(state, chosen, world, scribe, ledger=True)
     forward.check = check
     forward.run(arrivals, happenings(scenario), scenario.until_us, progress)
     if scenario.until_us is not None:
         state.now_us = max(state.now_us, scenario.until_us) if len(state.running) else state.now_us
     gangs = collect_results(scenario, state, scribe, explain_pending(state, chosen))
     horizon = find_horizon(gangs, scenario.until_us)
-    metrics = compute_metrics(gangs, scribe.ledger.close(horizon), {}, horizon)
-    return SimResult(policy, seed, gangs, metrics, scenario.dropped, forward.passes)
+    world.close_all(horizon[1])
+    counts = {"preemptions": 0, "resizes": 0, **scribe.counts, "evictions_in_vain": state.evictions_in_vain}
+    metrics = compute_metrics(gangs, world.ledger.close(horizon), counts, horizon)
+    result = SimResult(chosen.name, seed, gangs, metrics, scenario.dropped, forward.passes)
+    result.outages = scribe.list_outages()
+    return result
 
 
 def make_state(scenario: Scenario) -> State:
@@ -66,11 +71,10 @@ def make_state(scenario: Scenario) -> State:
 
 
 def happenings(scenario: Scenario) -> list[Happens]:
-    """The scenario's events in the words of the virtual clock. Sizes are pinned by a later policy."""
+    """The scenario's events in the words of the virtual clock."""
     return [
-        Happens(event.at_us, event.verb, event.node, event.gang, event.added, event.by_us)
+        Happens(event.at_us, event.verb, event.node, event.gang, event.added, event.by_us, event.members)
         for event in scenario.events
-        if event.verb != "resize"
     ]
 
 
@@ -85,87 +89,10 @@ def curve_of(gang: Gang, truth: Truth) -> tuple[tuple[int, float], ...] | None:
     return tuple((n, speedup_at(truth.speedup, n)) for n in [*range(least, most, step), most])
 
 
-class World:
-    """True run times."""
-
-    def __init__(self, scribe: Scribe, truths: Mapping[str, Truth]) -> None:
-        """`truths` by gang name."""
-        self._scribe, self._truths = scribe, truths
-
-    def ends_after(self, bind: Bind, now_us: int) -> Iterable[End]:
-        """A gang runs its start-up and its true length at this size, unless it is killed before."""
-        gang = self._scribe.state.gangs[bind.gang]
-        length = gang.startup_us + self._true_length(gang, bind)
-        if gang.kill_after_us is not None and gang.kill_after_us < length:
-            return (End(now_us + gang.kill_after_us, bind.gang, ok=False),)
-        return (End(now_us + length, bind.gang, ok=True),)
-
-    def stands(self, end: End) -> bool:
-        """Nothing changes a true run time so far."""
-        return True
-
-    def _true_length(self, gang: Gang, bind: Bind) -> int:
-        truth = self._truths[gang.name]
-        if not gang.elastic:
-            return truth.duration_us
-        most = sum(role.sizes.most for role in gang.roles if role.sizes.elastic)
-        members = sum(seats.members for seats in bind.seats if gang.roles[seats.role].sizes.elastic)
-        return scaled_us(truth.duration_us, truth.speedup, most, members)
+Told = tuple[Code, str, int, int]
 
 
-class Scribe:
-    """Writes down what happens to every gang."""
-
-    def __init__(self, state: State) -> None:
-        """Nothing yet."""
-        self.state = state
-        self.ledger = fresh_ledger(state)
-        self.histories: dict[int, list[Entry]] = {}
-        self.eligible: dict[int, int] = {}
-        self.starts: dict[int, int] = {}
-        self.ends: dict[int, int] = {}
-        self.last_places: dict[int, tuple[int, dict[str, int]]] = {}
-        self._open: dict[int, Attempt] = {}
-
-    def on_submit(self, number: int, at_us: int) -> None:
-        """A gang arrived."""
-        self.histories[number] = []
-
-    def on_bind(self, bind: Bind, at_us: int) -> None:
-        """A gang started."""
-        number = bind.gang
-        places = placement_of(self.state.fleet.names, bind.seats)
-        self.histories[number].append(Entry(at_us, "bind", bind.members, places))
-        if number not in self.starts:
-            self.starts[number] = at_us
-            self.eligible[number] = self.state.records[number].eligible_us
-        self.last_places[number] = (bind.members, places)
-        self._open[number] = self.ledger.open_attempt(self.state.gangs[number], bind.seats, at_us)
-        self._note_closed_nodes()
-
-    def on_end(self, number: int, at_us: int, how: str) -> None:
-        """A gang ended, or lost its seats."""
-        self.histories[number].append(Entry(at_us, how, 0, {}))
-        attempt = self._open.pop(number, None)
-        if attempt is not None:
-            attempt.end_us, attempt.lost = at_us, how in LOSSES
-        if how not in LOSSES:
-            self.ends[number] = at_us
-        self._note_closed_nodes()
-
-    def on_capacity(self, at_us: int) -> None:
-        """Nodes came or went."""
-        self.ledger.note_capacity(self.state)
-
-    def _note_closed_nodes(self) -> None:
-        """What is idle on a cordoned node counts as down, and that changes with every start and end."""
-        if self.state.closed:
-            self.ledger.note_capacity(self.state)
-
-
-def collect_results(
-    scenario: Scenario, state: State, scribe: Scribe, reasons: Mapping[int, tuple[Code, str, int, int]]
-) -> list[GangResult]:
+def collect_results(scenario: Scenario, state: State, scribe: Scribe, reasons: Mapping[int, Told]) -> list[GangResult]:
     """One result per gang of the scenario, in file order."""
     results = []
     for gang, truth in zip(scenario.gangs, scenario.truths, strict=True):
@@ -173,15 +100,8 @@ def collect_results(
         if number is None:
             results.append(_never_arrived(gang, truth))
             continue
-        record = state.records[number]
+        phase, reason = _standing(state, scribe, number, reasons.get(number))
         members, places = scribe.last_places.get(number, (0, {}))
-        reason = reasons.get(number)
-        phase = record.phase.value
-        if record.phase is Phase.CANCELLED and record.doomed_by is not None and number not in scribe.starts:
-            message = f"cancelled, since {record.doomed_by} did not succeed"
-            reason = (Code.DEPENDENCY_FAILED, message, len(gang.after.names), 0)
-        if record.phase is Phase.PENDING and reason is not None and reason[0] is Code.INFEASIBLE:
-            phase = "infeasible"
         results.append(
             GangResult(
                 name=gang.name,
@@ -197,25 +117,47 @@ def collect_results(
                 history=scribe.histories[number],
                 duration_us=truth.duration_us,
                 deadline_us=gang.deadline_us,
+                queue=gang.queue,
             )
         )
     return results
 
 
+def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) -> tuple[str, Told | None]:
+    """The state that is told of a gang, and why it is in it."""
+    record = state.records[number]
+    gang, phase = record.gang, record.phase
+    if phase is Phase.PENDING:
+        infeasible = reason is not None and reason[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
+        return "infeasible" if infeasible else PENDING, reason
+    if phase is Phase.STARTING:
+        start_s = int(state.running.columns["start_us"][record.row]) / 1e6
+        message = f"has its places and starts at {start_s:g} s, when others have left them"
+        return PENDING, (Code.CAPACITY, message, gang.members_min, 0)
+    if phase is Phase.HURT:
+        held = sum(each.members for each in record.seats)
+        message = f"lost members with a node and runs none; it holds {held} places and waits for the rest"
+        return PENDING, (Code.CAPACITY, message, gang.members_min, held)
+    if phase is Phase.CANCELLED and record.doomed_by is not None and number not in scribe.starts:
+        message = f"cancelled, since {record.doomed_by} did not succeed"
+        reason = (Code.DEPENDENCY_FAILED, message, len(gang.after.names), 0)
+    return phase.value, reason
+
+
 def _never_arrived(gang: Gang, truth: Truth) -> GangResult:
     why = ("Held", f"it is submitted at {gang.submit_us / 1e6:g} s, after the end of the simulation", 0, 0)
     return GangResult(
-        gang.name,
-        gang.user,
-        "pending",
-        gang.submit_us,
-        None,
-        None,
-        None,
-        0,
-        {},
-        why,
-        [],
-        truth.duration_us,
-        gang.deadline_us,
+        name=gang.name,
+        user=gang.user,
+        state=PENDING,
+        submit_us=gang.submit_us,
+        eligible_us=None,
+        start_us=None,
+        end_us=None,
+        members=0,
+        placement={},
+        reason=why,
+        duration_us=truth.duration_us,
+        deadline_us=gang.deadline_us,
+        queue=gang.queue,
     )

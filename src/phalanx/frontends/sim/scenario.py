@@ -27,11 +27,12 @@ from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.window import Window
 from phalanx.perfmodel.speedup import Linear, Speedup
+from phalanx.policy import LENGTHS
 
 TOP_KEYS: Final = (
     *("cluster", "maintenance", "reservations", "queues", "users", "gangs", "events", "policy", "until"),
 )
-DEFAULT_POLICY: Final = "easy"
+DEFAULT_POLICY: Final = "goodput"
 
 #: Slots are counted, not laid out as columns, so one node may have far more of them than devices.
 _SLOTS_PER_NODE_MAX: Final = 100_000_000
@@ -151,7 +152,7 @@ def _parse_policy(spot: Spot) -> tuple[str, Mapping[str, object]]:
         if key == "name":
             name = inner.text()
         elif inner.value is not None:
-            options[key] = _plain(inner)
+            options[key] = inner.length_us() if key in LENGTHS and not isinstance(inner.value, bool) else _plain(inner)
     return name, options
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from phalanx.control.spec.errors import BadInput
 from phalanx.frontends.sim.scenario import read_cluster
-from phalanx.frontends.sim.swf import Estimate, read_swf
+from phalanx.frontends.sim.traces.believed import Estimate
+from phalanx.frontends.sim.traces.swf import read_swf
 
 SECOND = 1_000_000
 NODES = read_cluster("1x100", "slot")
@@ -102,8 +103,8 @@ def test_fractions_of_a_second_are_read(tmp_path: Path):
         (line(submit=-5), "line 1: has a time or a number of processors out of bounds"),
         (line(requested=10**9), "line 1: has a time or a number of processors out of bounds"),
         (line() + line(), "line 2: job 1 stands twice"),
-        (HEAD, "holds no job that ran (0 without a run time)"),
-        (line(run=0), "holds no job that ran (1 without a run time)"),
+        (HEAD, "holds no job that ran (0 left out)"),
+        (line(run=0), "holds no job that ran (1 left out)"),
     ],
 )
 def test_bad_logs(tmp_path: Path, text: str, why: str):

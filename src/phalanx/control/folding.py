@@ -1,0 +1,162 @@
+"""Carry a plan out on the tables: first everything that is given back, then everything that is taken.
+
+Seats that a shrinking gang leaves stay busy until its pause is over. A start that was planned on
+such seats has them from now on, and begins when they are vacated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from phalanx.control.records import Record
+from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep_busy, past_of, seat, unseat
+from phalanx.engine.lifecycle import Happening, Phase, advance
+from phalanx.engine.view import find_need
+from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
+
+if TYPE_CHECKING:
+    from phalanx.control.state import State
+
+#: After a resize a gang does not grow for this long, or for ten pauses if that is more.
+COOL_LEAST_US = 60_000_000
+COOL_PAUSES = 10
+
+
+@dataclass(slots=True)
+class Folded:
+    """What came of a plan."""
+
+    begun: list[Bind] = field(default_factory=list)  # starts for which nobody has to leave first
+    cancelled: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """Seats that a gang gives back and still sits on until its pause is over."""
+
+    record: Record
+    seats: tuple[Seats, ...]
+    until_us: int
+
+
+def fold(state: State, plan: Plan) -> Folded:
+    """Write the decisions of a plan into the state."""
+    leaving = _give_back(state, plan)
+    forced = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
+    folded = Folded()
+    for decision in plan.decisions:
+        if isinstance(decision, Bind):
+            _bind(state, decision, leaving, folded, forced=decision.gang in forced)
+        elif isinstance(decision, Repair | Restart):
+            _mend(state, decision)
+        elif isinstance(decision, Resize | Move):
+            _sit(state, decision.gang, decision.seats)
+            if isinstance(decision, Resize):
+                _cool(state, decision)
+    for each in leaving:
+        keep_busy(state, each.record, each.seats, each.until_us)
+    if any(not isinstance(decision, Bind) for decision in plan.decisions):
+        state.unsettle()
+    return folded
+
+
+def _give_back(state: State, plan: Plan) -> list[_Leaving]:
+    leaving: list[_Leaving] = []
+    for decision in plan.decisions:
+        if isinstance(decision, Evict):
+            _evict(state, decision)
+        elif isinstance(decision, Resize):
+            leaving += _make_room(state, decision)
+        elif not isinstance(decision, Bind):
+            unseat(state, state.records[decision.gang])
+    return leaving
+
+
+def _bind(state: State, bind: Bind, leaving: list[_Leaving], folded: Folded, *, forced: bool) -> None:
+    start_us = max([state.now_us, *(each.until_us for each in leaving if _overlap(state, bind, each))])
+    claim_or_bind(state, bind.gang, bind, start_us)
+    if start_us > state.now_us:
+        past_of(state.records[bind.gang]).forced = forced
+    else:
+        folded.begun.append(bind)
+
+
+def _evict(state: State, decision: Evict) -> None:
+    past = past_of(state.records[decision.gang])
+    past.evictions += decision.cause is not Cause.TURN
+    state.requeue(decision.gang)
+
+
+def _make_room(state: State, decision: Resize) -> list[_Leaving]:
+    record = state.records[decision.gang]
+    past_of(record).attained_us += attained_us(state, record)  # at its old size until now
+    unseat(state, record)
+    back = tuple(each for each in given_back(record.seats, decision.seats) if len(each.nodes))
+    pause_us = record.gang.resize_pause_us
+    return [_Leaving(record, back, state.now_us + pause_us)] if back and pause_us else []
+
+
+def _sit(state: State, number: int, seats: tuple[Seats, ...]) -> None:
+    record = state.records[number]
+    record.seats = seats
+    for each in seats:
+        seat(state, record, record.row, each)
+    state.running.columns["members"][record.row] = sum(each.members for each in seats)
+
+
+def _cool(state: State, decision: Resize) -> None:
+    record = state.records[decision.gang]
+    columns = state.running.columns
+    cool_us = max(COOL_LEAST_US, COOL_PAUSES * record.gang.resize_pause_us)
+    columns["cool_until_us"][record.row] = state.now_us + cool_us
+    columns["guest"][record.row] = max(int(columns["guest"][record.row]), decision.guest)
+    # Attained service counts from the last change of size.
+    columns["attained_us"][record.row] = past_of(record).attained_us
+
+
+def _mend(state: State, decision: Repair | Restart) -> None:
+    record = state.records[decision.gang]
+    columns = state.running.columns
+    was_hurt = record.phase is Phase.HURT
+    if was_hurt:
+        record.phase = advance(record.phase, Happening.REPAIR, record.gang.name)
+        columns["preemptible"][record.row] = record.gang.preemptible
+        columns["elastic"][record.row] = record.gang.elastic
+        columns["start_us"][record.row] = state.now_us
+        columns["saved_us"][record.row] = state.now_us
+        length = record.gang.walltime_us if record.gang.walltime_us is not None else state.default_walltime_us
+        columns["length_us"][record.row] = length
+        state.note_end(state.now_us + length)
+    past_of(record).token += 1
+    if isinstance(decision, Restart):
+        record.attempts += 1
+    _sit(state, decision.gang, decision.seats)
+    state.hurt.pop(decision.gang, None)
+
+
+def _overlap(state: State, bind: Bind, leaving: _Leaving) -> bool:
+    """Whether a start needs something of what is still being vacated."""
+    gang = state.gangs[bind.gang]
+    for seats in bind.seats:
+        need = find_need(state.fleet, gang.roles[seats.role].shape)
+        for other in leaving.seats:
+            both, at, there = np.intersect1d(seats.nodes, other.nodes, return_indices=True)
+            if not len(both):
+                continue
+            if need.share or need.whole:
+                if bool((np.minimum(seats.devices[at], other.devices[there]) > 0).any()):
+                    return True
+                continue
+            vacated = other.counts[there][:, None] * _vector(state, leaving.record, other)
+            free = state.free[both] - vacated
+            if bool((seats.counts[at][:, None] * need.vector > np.maximum(free, 0)).any()):
+                return True
+    return False
+
+
+def _vector(state: State, record: Record, seats: Seats) -> np.ndarray:
+    vector: np.ndarray = find_need(state.fleet, record.gang.roles[seats.role].shape).vector
+    return vector

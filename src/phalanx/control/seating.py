@@ -1,0 +1,215 @@
+"""Who sits where: the running and allocation tables of a state, and the room that is left.
+
+Functions over a `State`, which is the only one to call them. Seats that a shrinking gang still
+occupies while it pauses are rows of nobody (gang -1), so that nobody else is given them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from phalanx.control.records import Past, Record
+from phalanx.engine.lifecycle import Happening, advance
+from phalanx.engine.seats import subtract_seats
+from phalanx.engine.view import find_need
+from phalanx.model.plan import Bind, Seats
+from phalanx.model.resources import DEVICE_KIND, MILLI
+
+if TYPE_CHECKING:
+    from phalanx.control.state import State
+
+#: The gang of a row that only keeps seats busy until their last user is gone.
+NOBODY = -1
+
+
+def past_of(record: Record) -> Past:
+    """What is remembered of a gang, made when there is something to remember."""
+    if record.history is None:
+        record.history = Past()
+    return record.history
+
+
+def add_running(state: State, number: int, bind: Bind, start_us: int) -> None:
+    """A row for a gang that starts now, or once its seats are vacated."""
+    record = state.records[number]
+    gang = record.gang
+    if state.running.wants_compaction():
+        _compact_running(state)
+    row = state.running.add().start
+    columns = state.running.columns
+    columns["gang"][row] = number
+    columns["queue"][row] = record.queue
+    columns["user"][row] = record.user
+    columns["priority"][row] = gang.priority
+    columns["eligible_us"][row] = record.eligible_us
+    columns["start_us"][row] = start_us
+    columns["length_us"][row] = bind.length_us
+    state.note_end(start_us + bind.length_us)
+    columns["members"][row] = bind.members
+    columns["preemptible"][row] = gang.preemptible
+    columns["elastic"][row] = gang.elastic
+    columns["guest"][row] = bind.guest
+    columns["saved_us"][row] = start_us
+    past = record.history
+    columns["evictions"][row] = 0 if past is None else past.evictions
+    columns["cool_until_us"][row] = 0
+    columns["attained_us"][row] = 0 if past is None else past.attained_us
+    record.row, record.seats = row, bind.seats
+    for seats in bind.seats:
+        seat(state, record, row, seats)
+
+
+def seat(state: State, record: Record, row: int, seats: Seats) -> None:
+    """Take the room of some seats for a running row."""
+    if not len(seats.nodes):
+        return
+    if state.allocations.wants_compaction():
+        state.allocations.compact()
+    rows = state.allocations.add(len(seats.nodes))
+    need = find_need(state.fleet, record.gang.roles[seats.role].shape)
+    taken = seats.counts[:, None] * need.vector
+    columns = state.allocations.columns
+    columns["running"][rows] = row
+    columns["role"][rows] = seats.role
+    columns["node"][rows] = seats.nodes
+    columns["count"][rows] = seats.counts
+    columns["taken"][rows] = taken
+    columns["devices"][rows] = seats.devices
+    state.free[seats.nodes] -= taken
+    if need.share or need.whole:
+        state.device_free[seats.nodes] -= seats.devices
+    state.tenants.charge(record.queue, record.user, seats.members * need.vector)
+
+
+def unseat(state: State, record: Record) -> None:
+    """Give back everything that a running row holds."""
+    table = state.allocations
+    table.remove((table.alive & (table.columns["running"] == record.row)).nonzero()[0])
+    for seats in record.seats:
+        need = find_need(state.fleet, record.gang.roles[seats.role].shape)
+        state.free[seats.nodes] += seats.counts[:, None] * need.vector
+        if need.share or need.whole:
+            state.device_free[seats.nodes] += seats.devices
+        state.tenants.charge(record.queue, record.user, -seats.members * need.vector)
+
+
+def reseat(state: State, record: Record, seats: tuple[Seats, ...]) -> None:
+    """Let a running gang sit on exactly these seats."""
+    unseat(state, record)
+    record.seats = seats
+    for each in seats:
+        seat(state, record, record.row, each)
+    state.running.columns["members"][record.row] = sum(each.members for each in seats)
+
+
+def keep_busy(state: State, record: Record, seats: tuple[Seats, ...], until_us: int) -> None:
+    """A row of nobody on what is still free of some seats, until their last user is gone."""
+    left = tuple(each for each in (_still_free(state, record, each) for each in seats) if len(each.nodes))
+    if not left:
+        return
+    if state.running.wants_compaction():
+        _compact_running(state)
+    row = state.running.add().start
+    columns = state.running.columns
+    for name in columns:
+        columns[name][row] = 0
+    columns["gang"][row] = NOBODY
+    columns["queue"][row], columns["user"][row] = record.queue, record.user
+    columns["start_us"][row] = state.now_us
+    columns["length_us"][row] = until_us - state.now_us
+    state.note_end(until_us)
+    ghost = replace(record, row=row, history=None)
+    ghost.seats = left
+    for each in left:
+        seat(state, ghost, row, each)
+    state.vacating.append((until_us, ghost))
+
+
+def _still_free(state: State, record: Record, seats: Seats) -> Seats:
+    """The part of given-back seats that nobody was given in the same plan."""
+    need = find_need(state.fleet, record.gang.roles[seats.role].shape)
+    room = [
+        state.free[seats.nodes, column] // amount for column, amount in zip(need.columns, need.amounts, strict=True)
+    ]
+    counts = np.minimum.reduce([seats.counts, *room])
+    devices = seats.devices
+    if need.whole or need.share:
+        devices = np.minimum(seats.devices, np.maximum(state.device_free[seats.nodes], 0))
+        each = need.whole * MILLI if need.whole else need.share
+        counts = np.minimum(counts, devices.sum(axis=1) // each)
+        devices = _trim_devices(devices, counts, each)
+    kept = counts > 0
+    return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
+
+
+def _trim_devices(devices: np.ndarray, counts: np.ndarray, each: int) -> np.ndarray:
+    """Of every row's devices only as much as so many members use, from the first device on."""
+    wanted = (counts * each)[:, None]
+    before = devices.cumsum(axis=1) - devices
+    trimmed: np.ndarray = np.clip(wanted - before, 0, devices).astype(np.int16)
+    return trimmed
+
+
+def vacate_due(state: State) -> bool:
+    """Free the seats whose last user is gone by now."""
+    due = [entry for entry in state.vacating if entry[0] <= state.now_us]
+    for entry in due:
+        unseat(state, entry[1])
+        state.running.remove(entry[1].row)
+        state.vacating.remove(entry)
+    return bool(due)
+
+
+def drop_nodes(seats: tuple[Seats, ...], node: int) -> tuple[Seats, ...]:
+    """Seats without those on one node."""
+    kept = []
+    for each in seats:
+        here = each.nodes != node
+        kept.append(Seats(each.role, each.nodes[here], each.counts[here], each.devices[here]))
+    return tuple(kept)
+
+
+def given_back(old: tuple[Seats, ...], new: tuple[Seats, ...]) -> tuple[Seats, ...]:
+    """What of the old seats is not among the new ones."""
+    return tuple(subtract_seats(before, after) for before, after in zip(old, new, strict=True))
+
+
+def attained_us(state: State, record: Record) -> int:
+    """Device time of a running attempt so far; of a gang without devices, member time."""
+    start = int(state.running.columns["start_us"][record.row])
+    span = max(0, state.now_us - start)
+    milli = sum(each.members * record.gang.roles[each.role].shape.amount(DEVICE_KIND) for each in record.seats)
+    members = sum(each.members for each in record.seats)
+    return span * milli // MILLI if milli else span * members
+
+
+def _compact_running(state: State) -> None:
+    kept = state.running.compact()
+    new_row = np.zeros(int(kept.max(initial=0)) + 1, dtype=np.int32)
+    new_row[kept] = np.arange(len(kept))
+    held = state.allocations.alive
+    state.allocations.columns["running"][held] = new_row[state.allocations.columns["running"][held]]
+    for row, number in enumerate(state.running.columns["gang"][: len(kept)].tolist()):
+        if number >= 0:
+            state.records[number].row = row
+    for _, ghost in state.vacating:
+        ghost.row = int(new_row[ghost.row])
+
+
+def claim_or_bind(state: State, number: int, bind: Bind, start_us: int) -> None:
+    """Take the seats of a start; if some are still being vacated, the gang starts when they are."""
+    record = state.records[number]
+    late = start_us > state.now_us
+    record.phase = advance(record.phase, Happening.CLAIM if late else Happening.BIND, record.gang.name)
+    state.pending.remove(record.row)
+    add_running(state, number, bind, start_us)
+    if late:
+        past = past_of(record)
+        past.claim = bind
+        past.token += 1
+        state.set_timer(start_us, "start", number, past.token)
+    else:
+        record.attempts += 1

@@ -1,0 +1,131 @@
+"""Gangs that wait: their rows in the pending table, the gates before them, groups and dependencies.
+
+Functions over a `State`, which is the only one to call them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from phalanx.control.records import Group, Record
+from phalanx.engine.lifecycle import Phase
+from phalanx.model.form import form_at_sizes
+from phalanx.model.reason import Code
+
+if TYPE_CHECKING:
+    from phalanx.control.state import State
+
+
+def wait_for_dependencies(state: State, number: int, record: Record) -> None:
+    """Note whose end a gang waits for, and whether one of them has failed already."""
+    for name in record.gang.after.names:
+        if name in state.ended:
+            if state.ended[name] is not Phase.COMPLETED and not record.gang.after.any_end:
+                record.doomed_by = name
+            continue
+        record.waits_for = record.waits_for | {name}
+        state.dependents.setdefault(name, []).append(number)
+
+
+def join_group(state: State, number: int, record: Record, word: str, wanted: int) -> None:
+    """Put a gang with those it starts together with."""
+    index = state.group_by_word.get(word, -1)
+    if index < 0 or len(state.groups[index].gangs) >= state.groups[index].wanted:
+        index = state.group_by_word[word] = len(state.groups)  # a word may be used again once its group is full
+        state.groups.append(Group(word, wanted, []))
+    group = state.groups[index]
+    gone = [other for other in group.gangs if state.records[other].phase.ended and not state.records[other].attempts]
+    if gone:
+        record.doomed_by = state.gangs[gone[0]].name
+    group.gangs.append(number)
+    record.group = index
+    if len(group.gangs) >= group.wanted and not gone:
+        least = [(state.gangs[n], tuple(r.sizes.least for r in state.gangs[n].roles)) for n in group.gangs]
+        group.form = state.group_forms[index] = state.intern(form_at_sizes(state.fleet, tuple(least)))
+
+
+def queue_up(state: State, number: int, record: Record) -> None:
+    """A row in the pending table, with the gate that keeps it from a turn, if any."""
+    if state.pending.wants_compaction():
+        _compact_pending(state)
+    gang, table, past = record.gang, state.pending, record.history
+    state.order.note((gang.priority, record.eligible_us, number), alone=not len(table))
+    row = table.add().start
+    form = state.forms.forms[record.form]
+    columns = table.columns
+    columns["gang"][row] = number
+    columns["form"][row] = record.form
+    columns["size"][row] = gang.roles[0].sizes.least if form.open_size else 1
+    columns["elastic"][row] = gang.elastic
+    state.note_soft(gang)
+    columns["queue"][row] = record.queue
+    columns["user"][row] = record.user
+    columns["priority"][row] = gang.priority
+    columns["eligible_us"][row] = record.eligible_us
+    length = gang.walltime_us if gang.walltime_us is not None else state.default_walltime_us
+    proven = gang.walltime_us is not None
+    if past is not None and past.left_us is not None:
+        length, proven = past.left_us, True
+    columns["length_us"][row], columns["proven"][row] = length, proven
+    columns["deadline_us"][row] = -1 if gang.deadline_us is None else gang.submit_us + gang.deadline_us
+    columns["group"][row] = record.group if record.attempts == 0 else -1
+    columns["attained_us"][row] = 0 if past is None else past.attained_us
+    columns["gate"][row] = 0
+    record.row = row
+    if record.held or record.waits_for or record.group >= 0 or (past is not None and past.resting):
+        set_gates(state, record)
+
+
+def _compact_pending(state: State) -> None:
+    kept = state.pending.compact()
+    for row, number in enumerate(state.pending.columns["gang"][: len(kept)].tolist()):
+        state.records[number].row = row
+
+
+def _gate(record: Record) -> Code:
+    if record.held:
+        return Code.HELD
+    if record.waits_for:
+        return Code.DEPENDENCY_WAITING
+    if record.history is not None and record.history.resting:
+        return Code.BACKOFF
+    return Code.NONE
+
+
+def set_gates(state: State, record: Record) -> None:
+    """Gates of this gang, and of the gangs that start with it: one that is not ready holds back all."""
+    state.unsettle()
+    state.gated = True
+    state.fresh.add(state.number_by_name[record.gang.name])
+    if record.group < 0 or record.attempts:
+        state.pending.columns["gate"][record.row] = _gate(record)
+        return
+    group = state.groups[record.group]
+    waiting = [r for r in map(state.records.__getitem__, group.gangs) if r.phase is Phase.PENDING and not r.attempts]
+    ready = group.form >= 0 and all(_gate(other) is Code.NONE for other in waiting)
+    for other in waiting:
+        own = _gate(other)
+        state.fresh.add(state.number_by_name[other.gang.name])
+        gate = own if own is not Code.NONE or ready else Code.GANG_INCOMPLETE
+        if other.row >= 0:
+            state.pending.columns["gate"][other.row] = gate
+
+
+def tell_dependents(state: State, name: str, *, succeeded: bool) -> list[int]:
+    """Free those who waited for this end; cancel, for good, those who needed it to be a success."""
+    state.ended.setdefault(name, Phase.FAILED)
+    cancelled: list[int] = []
+    for number in state.dependents.pop(name, ()):
+        record = state.records[number]
+        if record.phase is not Phase.PENDING:
+            continue
+        if succeeded or record.gang.after.any_end:
+            record.waits_for = record.waits_for - {name}
+            record.eligible_us = max(record.eligible_us, state.now_us)
+            state.pending.columns["eligible_us"][record.row] = record.eligible_us
+            state.order.kept = False
+            set_gates(state, record)
+        else:
+            record.doomed_by = name
+            cancelled += [number, *state.cancel(number)]
+    return cancelled

@@ -1,0 +1,236 @@
+"""Surplus: idle room goes to elastic gangs, step by step, where the next step adds most.
+
+Those who start in this plan get theirs at once, without a pause. Those who run get more only if the
+time they save is longer than the pause it costs. Room under a reservation may be lent until its
+owner comes; whoever takes it is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from phalanx.engine.actions.pins import SHORTEST_US
+from phalanx.engine.extend import extend, whole_form
+from phalanx.engine.fairshare import StandingKey
+from phalanx.engine.ground import Ground
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.roster import Sitter
+from phalanx.engine.seats import add_seats, elastic_members, sizes_of
+from phalanx.engine.session import Session
+from phalanx.engine.view import NOBODY, View
+from phalanx.model.fleet import IntArray
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind, Cause, Guest, Seats
+from phalanx.model.snapshot import Snapshot
+from phalanx.perfmodel.speedup import Linear, Speedup, Table, scaled_us, speedup_at
+
+
+@dataclass(slots=True, eq=False)
+class Grower:
+    """An elastic gang that could use more."""
+
+    number: int
+    gang: Gang
+    queue: int
+    user: int
+    seats: tuple[Seats, ...]
+    curve: Speedup
+    gone_us: int
+    sitter: Sitter | None  # None: it starts in this plan
+    at: int = -1  # its bind, if it starts
+    guest: Guest = Guest.NO
+    gained: list[tuple[Seats, int]] = field(default_factory=list)  # with the instant until which they are taken
+    first: tuple[int, ...] = ()  # sizes before anything was gained
+
+    @property
+    def pause_us(self) -> int:
+        """What a change of size costs it now."""
+        return 0 if self.sitter is None else self.gang.resize_pause_us
+
+    def speed(self) -> float:
+        """Its speed at its present size."""
+        return speedup_at(self.curve, elastic_members(self.gang, sizes_of(self.seats)))
+
+
+class Growth:
+    """Hands idle room out, after everybody had a chance to start."""
+
+    def __init__(self, session: Session, ground: Ground, ahead_us: int) -> None:
+        """`ahead_us`: when the next reservation or window begins, which is when room lent under it goes back."""
+        self.session, self.ground, self.ahead_us = session, ground, ahead_us
+        self.now = session.snapshot.now_us
+        self.wake_us = NEVER
+        self._views: dict[int, View] = {}
+        self._many_queues = False
+
+    def run(self) -> None:
+        """Grow whoever gains most, again and again, until nothing fits."""
+        growers = [*self._starters(), *self._runners()]
+        growers = [grower for grower in growers if self._next_step(grower) is not None]
+        self._many_queues = len({grower.queue for grower in growers}) > 1
+        while growers:
+            best = min(growers, key=self._key)
+            if not self._step(best) or self._next_step(best) is None:
+                growers.remove(best)
+                self._finish(best)
+
+    # ------------------------------------------------------------------ who
+
+    def _starters(self) -> list[Grower]:
+        snapshot, found = self.session.snapshot, []
+        for at, bind in enumerate(self.session.binds):
+            gang = snapshot.gangs[bind.gang]
+            if not gang.elastic or bind.gang in snapshot.pins:
+                continue
+            queue, user = self.session.owner_of(bind.gang)
+            gone_us = self.now + bind.length_us if self.session.proven(bind.gang) else NEVER
+            grower = Grower(bind.gang, gang, queue, user, bind.seats, curve_of(snapshot, bind.gang), gone_us, None, at)
+            grower.guest, grower.first = bind.guest, sizes_of(bind.seats)
+            found.append(grower)
+        return found
+
+    def _runners(self) -> list[Grower]:
+        roster, snapshot, found = self.session.roster, self.session.snapshot, []
+        if roster is None or not self.session.policy.grows:
+            return []
+        for sitter in roster.sitters:
+            if not sitter.gang.elastic or sitter.changed or sitter.moved or sitter.exact:
+                continue
+            cool_us = int(snapshot.running.cool_until_us[sitter.row])
+            if cool_us > self.now:
+                self.wake_us = min(self.wake_us, cool_us)
+                continue
+            curve = curve_of(snapshot, sitter.number)
+            grower = Grower(
+                sitter.number, sitter.gang, sitter.queue, sitter.user, sitter.seats, curve, sitter.end_us, sitter
+            )
+            grower.guest, grower.first = sitter.guest, sizes_of(sitter.seats)
+            most = speedup_at(curve, elastic_members(sitter.gang, tuple(r.sizes.most for r in sitter.gang.roles)))
+            if self._pays(grower, most, self.now + SHORTEST_US):
+                found.append(grower)
+        return found
+
+    def _pays(self, grower: Grower, speed: float, until_us: int) -> bool:
+        """Whether a change to this speed, which may have to be undone at an instant, saves more than it costs."""
+        if grower.sitter is None:
+            return True
+        before = speedup_at(grower.curve, elastic_members(grower.gang, grower.first))
+        left_us = grower.sitter.end_us - self.now
+        if left_us <= grower.pause_us + left_us * before / speed:
+            return False
+        if until_us <= self.now + SHORTEST_US or until_us >= grower.sitter.end_us:
+            return True
+        span = until_us - self.now
+        return (span - grower.pause_us) * speed - grower.pause_us * before > span * before
+
+    # ------------------------------------------------------------------ steps
+
+    def _key(self, grower: Grower) -> tuple[StandingKey, float, int, int]:
+        """Whose queue stands best, then who gains most per device, then who has gained least."""
+        step = self._next_step(grower)
+        assert step is not None
+        role, size = step
+        sizes = list(sizes_of(grower.seats))
+        more = size - sizes[role]
+        sizes[role] = size
+        gain = speedup_at(grower.curve, elastic_members(grower.gang, tuple(sizes))) - grower.speed()
+        each = self.session.need_of(grower.gang, role).vector
+        weight = max(1, int(each.sum()) if self.session.fleet.device_column < 0 else int(each[0]) or 1)
+        standing: StandingKey = self.session.standing.key(grower.queue) if self._many_queues else ()
+        gained = sum(sizes_of(grower.seats)) - sum(grower.first)
+        return standing, -round(gain / (more * weight), 12), gained, grower.number
+
+    def _next_step(self, grower: Grower) -> tuple[int, int] | None:
+        """The next size of one role: of several elastic roles, the one that is furthest from its most."""
+        steps = []
+        for index, role in enumerate(grower.gang.roles):
+            now = grower.seats[index].members
+            larger = next((size for size in role.sizes.allowed if size > now), None)
+            if larger is not None:
+                steps.append((now / role.sizes.most, index, larger))
+        return min(steps)[1:] if steps else None
+
+    def _step(self, grower: Grower) -> bool:
+        """One size more, if there is room for it."""
+        step = self._next_step(grower)
+        if step is None:
+            return False
+        role, size = step
+        count = size - grower.seats[role].members
+        need = self.session.need_of(grower.gang, role)
+        if self.session.limits.check(grower.queue, grower.user, need.vector * count) is not None:
+            return False
+        gone_us = self.now + 1 if grower.guest is Guest.WHOLE else grower.gone_us
+        more = self._extend(grower, role, count, gone_us)
+        lent = more is None and gone_us > self.ahead_us
+        if lent:
+            gone_us = self.now + 1
+            more = self._extend(grower, role, count, gone_us)
+        if more is None:
+            return False
+        if lent and grower.guest is Guest.NO:
+            grower.guest = Guest.SURPLUS
+        self.session.view.take_seats(need, more)
+        self.ground.take(need, more, gone_us)
+        self.session.charge(grower.queue, grower.user, need.vector * count)
+        grower.gained.append((more, gone_us))
+        seats = list(grower.seats)
+        seats[role] = add_seats(seats[role], more)
+        grower.seats = tuple(seats)
+        return True
+
+    def _extend(self, grower: Grower, role: int, count: int, gone_us: int) -> Seats | None:
+        view = self._views.get(gone_us)
+        if view is None:
+            view = self._views[gone_us] = self.ground.trial(gone_us, NOBODY)
+        found = extend(view, grower.gang, grower.seats, role, count)
+        if found is None:
+            return None
+        self._views = {}  # what others may use has changed
+        form = whole_form(self.session.fleet, grower.gang, sizes_of(grower.seats))
+        named = self.ground.name_devices(form, ((found,),))
+        return named[0][0]
+
+    # ------------------------------------------------------------------ results
+
+    def _finish(self, grower: Grower) -> None:
+        if not grower.gained:
+            return
+        if grower.sitter is None:
+            self._rebind(grower)
+            return
+        lent = any(gone_us == self.now + 1 for _, gone_us in grower.gained)
+        if not self._pays(grower, grower.speed(), self.ahead_us if lent else NEVER):
+            self._revert(grower)
+            return
+        sitter = grower.sitter
+        sitter.seats, sitter.cause, sitter.grown_as = grower.seats, Cause.GROW, grower.guest
+
+    def _rebind(self, grower: Grower) -> None:
+        """A start at its final size, ranks in topology order."""
+        fleet, bind = self.session.fleet, self.session.binds[grower.at]
+        most = elastic_members(grower.gang, tuple(role.sizes.most for role in grower.gang.roles))
+        now = elastic_members(grower.gang, sizes_of(grower.seats))
+        length = scaled_us(self.session.length_of(grower.number), grower.curve, most, now)
+        seats = tuple(_in_topology_order(fleet.walk_rank, each) for each in grower.seats)
+        self.session.binds[grower.at] = Bind(bind.gang, seats, length, grower.guest)
+
+    def _revert(self, grower: Grower) -> None:
+        """It does not pay after all."""
+        for seats, gone_us in grower.gained:
+            need = self.session.need_of(grower.gang, seats.role)
+            self.session.view.take_seats(need, seats, sign=-1)
+            self.ground.take(need, seats, gone_us, sign=-1)
+            self.session.charge(grower.queue, grower.user, -seats.members * need.vector)
+        self._views = {}
+
+
+def curve_of(snapshot: Snapshot, number: int) -> Speedup:
+    """What a gang reports of its speed-up; linear if it says nothing."""
+    curve = snapshot.curves.get(number)
+    return Table(curve) if curve else Linear()
+
+
+def _in_topology_order(rank: IntArray, seats: Seats) -> Seats:
+    order = rank[seats.nodes].argsort(kind="stable")
+    return Seats(seats.role, seats.nodes[order], seats.counts[order], seats.devices[order], seats.members)

@@ -1,0 +1,149 @@
+"""Hurt gangs first: a free place for the lost members, else a whole place elsewhere, else they wait on what they hold.
+
+Spare nodes are for this and nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.extend import extend, whole_form
+from phalanx.engine.placement import NoPlace, Wish, find_ceiling, place
+from phalanx.engine.roster import read_seats
+from phalanx.engine.seats import add_seats
+from phalanx.engine.session import Session
+from phalanx.engine.view import NOBODY, Exempt, View, find_need
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Decision, Repair, Restart, Seats
+from phalanx.model.snapshot import Hurt
+
+#: Names under which a view keeps the nodes that a repair may use, beside the windows that other askers are exempt from.
+ORDINARY: Exempt = frozenset({-1})
+WITH_SPARES: Exempt = frozenset({-2})
+
+
+def mend(session: Session) -> list[Decision]:
+    """Repairs and restarts that free room allows now; the session's view is without what they take."""
+    snapshot = session.snapshot
+    if not snapshot.hurt:
+        return []
+    running = snapshot.running
+    rows = {int(running.gang[row]): row for row in running.alive.nonzero()[0].tolist()}
+    wanted = np.zeros(len(running.alive), dtype=np.bool_)
+    wanted[[rows[number] for number in snapshot.hurt]] = True
+    seats = read_seats(snapshot, wanted)
+    old = session.view
+    view = View(session.fleet, old.free, old.device_free, shared=old.shared, usable=session.usable(NOBODY))
+    decisions: list[Decision] = []
+    order = sorted(snapshot.hurt, key=lambda n: (-int(running.priority[rows[n]]), int(running.eligible_us[rows[n]]), n))
+    for number in order:
+        row, gang = rows[number], snapshot.gangs[number]
+        held = tuple(seats.get(row, {}).get(role) or _nothing(session, role) for role in range(len(gang.roles)))
+        _open_nodes(session, view, row, gang)
+        decision = next(
+            (
+                found
+                for nodes in (ORDINARY, WITH_SPARES)
+                if (found := _mend_one(session, view, number, held, snapshot.hurt[number], nodes)) is not None
+            ),
+            None,
+        )
+        if decision is not None:
+            decisions.append(decision)
+            _note(session, row, gang, held, decision.seats)
+    fresh = View(session.fleet, view.free, view.device_free, shared=old.shared, usable=session.usable(NOBODY))
+    fresh.usable_by_exempt = old.usable_by_exempt
+    session.view = fresh
+    return decisions
+
+
+def _nothing(session: Session, role: int) -> Seats:
+    none = np.zeros(0, dtype=np.int64)
+    return Seats(role, none, none, np.zeros((0, session.view.device_free.shape[1]), dtype=np.int16))
+
+
+def _note(session: Session, row: int, gang: Gang, held: tuple[Seats, ...], seats: tuple[Seats, ...]) -> None:
+    """The calendar and the ceilings know of it."""
+    snapshot = session.snapshot
+    length = gang.walltime_us if gang.walltime_us is not None else int(snapshot.running.length_us[row])
+    end_us = snapshot.now_us + length
+    session.mended[row] = [(session.need_of(gang, each.role), each, end_us) for each in seats]
+    for before, after in zip(held, seats, strict=True):
+        more = (after.members - before.members) * session.need_of(gang, after.role).vector
+        session.charge(int(snapshot.running.queue[row]), int(snapshot.running.user[row]), more)
+
+
+def _open_nodes(session: Session, view: View, row: int, gang: Gang) -> None:
+    """Where this gang may be repaired: in service, or a spare, and under no window before it is done."""
+    snapshot = session.snapshot
+    length = gang.walltime_us if gang.walltime_us is not None else int(snapshot.running.length_us[row])
+    closed = np.zeros(len(session.fleet), dtype=np.bool_)
+    exempt = session.exempt_of(int(snapshot.running.queue[row]), int(snapshot.running.user[row]))
+    for index, window in enumerate(snapshot.windows):
+        ahead = window.start_us < snapshot.now_us + length and window.end_us > snapshot.now_us
+        if index not in exempt and ahead and not (gang.preemptible and window.start_us > snapshot.now_us):
+            closed |= session.window_masks[index]
+    view.forget()
+    view.usable_by_exempt[ORDINARY] = snapshot.nodes.in_service & ~closed
+    view.usable_by_exempt[WITH_SPARES] = snapshot.nodes.mending & ~closed
+
+
+def _mend_one(
+    session: Session, view: View, number: int, held: tuple[Seats, ...], hurt: Hurt, nodes: Exempt
+) -> Repair | Restart | None:
+    gang = session.snapshot.gangs[number]
+    if any(len(each.nodes) for each in held):
+        repaired = _repair(view, gang, held, hurt, nodes)
+        if repaired is not None:
+            return Repair(number, repaired)
+    if hurt.whole:
+        return None  # it runs on with fewer
+    for seats in held:
+        view.take_seats(session.need_of(gang, seats.role), seats, sign=-1)
+    for sizes in _sizes(gang, held, hurt):
+        form = whole_form(session.fleet, gang, sizes)
+        found = place(view, Wish(form, 1, nodes)) if find_ceiling(view, form, nodes) else NoPlace()
+        if not isinstance(found, NoPlace):
+            return Restart(number, found[0])
+    for seats in held:
+        view.take_seats(session.need_of(gang, seats.role), seats)
+    return None
+
+
+def _sizes(gang: Gang, held: tuple[Seats, ...], hurt: Hurt) -> list[tuple[int, ...]]:
+    """Sizes to try, from what the gang had down to its least."""
+    had = tuple(each.members + lost for each, lost in zip(held, hurt.lost, strict=True))
+    tried = [had]
+    while any(size > role.sizes.least for role, size in zip(gang.roles, tried[-1], strict=True)):
+        smaller = tuple(
+            max((allowed for allowed in role.sizes.allowed if allowed < size), default=size)
+            for role, size in zip(gang.roles, tried[-1], strict=True)
+        )
+        if smaller == tried[-1]:
+            break
+        tried.append(smaller)
+    return tried
+
+
+def _repair(view: View, gang: Gang, held: tuple[Seats, ...], hurt: Hurt, nodes: Exempt) -> tuple[Seats, ...] | None:
+    """Seats for the lost members beside the healthy ones; all that are needed, or none."""
+    seats = list(held)
+    gained: list[Seats] = []
+    for index, role in enumerate(gang.roles):
+        now, lost = held[index].members, hurt.lost[index]
+        wanted = [size for size in reversed(role.sizes.allowed) if now < size <= now + lost]
+        if not wanted:
+            continue
+        for size in wanted:
+            more = extend(view, gang, tuple(seats), index, size - now, nodes)
+            if more is not None:
+                seats[index] = add_seats(seats[index], more)
+                gained.append(more)
+                break
+        else:
+            if now < role.sizes.least:
+                for more in gained:
+                    view.take_seats(find_need(view.fleet, gang.roles[more.role].shape), more, sign=-1)
+                return None
+    short = any(each.members < role.sizes.least for role, each in zip(gang.roles, seats, strict=True))
+    return tuple(seats) if gained and not short else None

@@ -1,0 +1,121 @@
+"""Seats between two users: those that a shrinking gang still sits on, and those claimed by a gang that waits for that.
+
+The state keeps both busy. Whose time it is: what a shrinking gang still uses is part of its resize, also
+where somebody else has a claim on it already; what a gang claims and nobody uses is allocated and idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from phalanx.control.records import Record
+from phalanx.control.state import State
+from phalanx.engine.lifecycle import Phase
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind, Plan, Resize, Seats
+
+Fading = tuple[int, int, int]  # when, how much less is being vacated then, how much less claimed
+
+
+@dataclass(slots=True)
+class Claim:
+    """Seats of a gang that begins when others have left."""
+
+    start_us: int
+    units: dict[int, int]  # by node
+
+
+class Handover:
+    """Who claims what, and what of it is still in use."""
+
+    def __init__(self, state: State, kind: str) -> None:
+        """Nobody yet."""
+        self.claims: dict[int, Claim] = {}
+        self._state, self._kind = state, kind
+        self._in_use: list[tuple[int, dict[int, int]]] = []  # claimed, by node, and used by others until then
+        self._abandoned: list[Record] = []  # rows of nobody that were a claim
+
+    def begin(self, number: int) -> None:
+        """A claim is over: its gang runs."""
+        self.claims.pop(number, None)
+
+    def note_plan(self, plan: Plan, before: Mapping[int, tuple[Seats, ...]]) -> None:
+        """Claims that a plan made, on seats that gangs resized by it had before."""
+        state, now_us = self._state, self._state.now_us
+        room: dict[int, int] = {}  # claimed just now, by node
+        for decision in plan.decisions:
+            if isinstance(decision, Bind) and state.records[decision.gang].phase is Phase.STARTING:
+                record = state.records[decision.gang]
+                units = self._by_node(record.gang, record.seats)
+                self.claims[decision.gang] = Claim(int(state.running.columns["start_us"][record.row]), units)
+                for node, amount in units.items():
+                    room[node] = room.get(node, 0) + amount
+        for decision in plan.decisions if room else ():
+            if isinstance(decision, Resize) and decision.gang in before:
+                gang = state.gangs[decision.gang]
+                until_us = now_us + gang.resize_pause_us
+                handed = self._by_node(gang, before[decision.gang])
+                _subtract(handed, self._by_node(gang, decision.seats))
+                for at_us, ghost in state.vacating:
+                    if ghost.gang is gang and at_us == until_us and not self._is_abandoned(ghost):
+                        _subtract(handed, self._by_node(gang, ghost.seats))
+                # Only as much as is claimed there: a gang that grows onto given-back seats has them at once.
+                taken = {node: min(amount, room.get(node, 0)) for node, amount in handed.items() if amount > 0}
+                _subtract(room, taken)
+                self._in_use.append((until_us, taken))
+
+    def measure(self) -> tuple[int, int, list[Fading]]:
+        """How much is being vacated and claimed on nodes that are up, and when that changes by itself."""
+        state, now_us = self._state, self._state.now_us
+        self._drop_claims()
+        vacating, fading = 0, []
+        claimed = sum(self._up(claim.units.items()) for claim in self.claims.values())
+        for until_us, ghost in state.vacating:
+            units = self._up(self._by_node(ghost.gang, ghost.seats).items())
+            if self._is_abandoned(ghost):
+                claimed += units
+                fading.append((until_us, 0, units))
+            else:
+                vacating += units
+                fading.append((until_us, units, 0))
+        self._in_use = [each for each in self._in_use if each[0] > now_us]
+        for until_us, taken in self._in_use:
+            units = min(self._up(taken.items()), claimed)
+            vacating, claimed = vacating + units, claimed - units
+            fading.append((until_us, units, -units))
+        return vacating, claimed, sorted(fading)
+
+    def _drop_claims(self) -> None:
+        """A gang whose claim was given up leaves rows of nobody, until those it waited for are gone."""
+        state = self._state
+        self._abandoned = [ghost for ghost in self._abandoned if any(ghost is each for _, each in state.vacating)]
+        for number in [n for n in self.claims if state.records[n].phase is not Phase.STARTING]:
+            claim = self.claims.pop(number)
+            self._abandoned += [
+                ghost
+                for until_us, ghost in state.vacating
+                if ghost.gang is state.gangs[number] and until_us == claim.start_us
+            ]
+
+    def _is_abandoned(self, ghost: Record) -> bool:
+        return any(ghost is each for each in self._abandoned)
+
+    def _up(self, units: Iterable[tuple[int, int]]) -> int:
+        """Units on nodes that have not failed: a failed one counts as down, whoever sat there."""
+        up = self._state.up
+        return sum(amount for node, amount in units if up[node])
+
+    def _by_node(self, gang: Gang, seats: tuple[Seats, ...]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for each in seats:
+            amount = gang.roles[each.role].shape.amount(self._kind)
+            for node, count in zip(each.nodes.tolist(), each.counts.tolist(), strict=True):
+                found[node] = found.get(node, 0) + count * amount
+        return found
+
+
+def _subtract(units: dict[int, int], gone: Mapping[int, int]) -> None:
+    for node, amount in gone.items():
+        if node in units:
+            units[node] -= amount
