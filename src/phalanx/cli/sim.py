@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -84,7 +84,8 @@ def sim(
         _check_report(report)
         scenario = read(seeds[0])
         # All names are checked before the first run: nobody wants to hear of a typo after a minute.
-        tasks = make_tasks([check_policy(name, options) for name, options in _chosen(scenario, policies)], seeds)
+        places = [Path()] if policies is not None else [file.parent, Path()]
+        tasks = make_tasks([check_policy(*each, places) for each in _chosen(scenario, policies)], seeds)
         runner = Runner(read, seeds, as_json=as_json, boxes=_boxes_each(report, len(tasks) // len(seeds)))
         gangs = len(scenario.gangs) * len(tasks)
         title = tasks[0].label if len(tasks) == 1 else f"{len(tasks)} runs"
@@ -132,9 +133,11 @@ class Runner:
         from phalanx.frontends.sim.report.reasons import make_listener
         from phalanx.frontends.sim.sweep import play
 
-        scenario = self._read(task.seed)
+        scenario, policy = self._read(task.seed), find_policy(task)
+        # A policy of a file is called what it calls itself, not what its path is.
+        task = replace(task, policy=policy, label=policy.name if task.label == task.policy else task.label)
         boxes = self._boxes if task.seed == self._seeds[0] else None
-        listener = None if boxes is None else make_listener(find_policy(task), len(scenario.gangs))
+        listener = None if boxes is None else make_listener(policy, len(scenario.gangs))
         result = play(scenario, task, tell, listener)
         if listener is not None:
             listener.write_into(result)
@@ -148,10 +151,10 @@ class Runner:
 
 
 def find_policy(task: Task) -> Policy:
-    """The policy of a task, made if it is given by its name."""
-    from phalanx.policy import named
+    """The policy of a task, made if it is given by its name or by the place of a file."""
+    from phalanx.control.policies import find_policy as find
 
-    return named(task.policy, task.options) if isinstance(task.policy, str) else task.policy
+    return find(task.policy, task.options) if isinstance(task.policy, str) else task.policy
 
 
 def _seeds(seed: int | None, many: str | None) -> list[int]:
@@ -220,20 +223,23 @@ def _command(context: click.Context) -> str:
     return shlex.join(words)
 
 
-def check_policy(name: str, options: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """The same policy and options, or a failure that names the known ones."""
+def check_policy(
+    name: str, options: Mapping[str, object], places: Sequence[Path] = (Path(),)
+) -> tuple[str, Mapping[str, object]]:
+    """The same policy and options, or a failure that says why not. The file of a user's own is looked for in places."""
+    from phalanx.control.policies import find_policy, settle_name
     from phalanx.control.spec.errors import list_words, suggest
-    from phalanx.policy import BadOption, UnknownPolicy, named
+    from phalanx.policy import BadOption, UnknownPolicy
 
     try:
-        named(name, options)
+        find_policy(name, options, places)
     except UnknownPolicy as bad:
         near = suggest(name, bad.known)
         known = "" if near.startswith("valid") else f" Valid: {list_words(bad.known)}"
         raise Failure(f"there is no policy {name!r}; {near}{known}") from None
     except BadOption as bad:
         raise Failure(str(bad)) from None
-    return name, options
+    return settle_name(name, places), options
 
 
 def run_policy(scenario: Scenario, name: str, options: Mapping[str, object], seed: int) -> SimResult:

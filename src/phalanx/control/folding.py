@@ -7,18 +7,16 @@ such seats has them from now on, and begins when they are vacated.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from phalanx.control.leaving import requeue
 from phalanx.control.records import Record
 from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep_busy, past_of, seat, unseat
+from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
 from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
-
-if TYPE_CHECKING:
-    from phalanx.control.state import State
 
 #: After a resize a gang does not grow for this long, or for ten pauses if that is more.
 COOL_LEAST_US = 60_000_000
@@ -42,7 +40,7 @@ class _Leaving:
     until_us: int
 
 
-def fold(state: State, plan: Plan) -> Folded:
+def fold(state: Tables, plan: Plan) -> Folded:
     """Write the decisions of a plan into the state."""
     leaving = _give_back(state, plan)
     forced = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
@@ -63,7 +61,7 @@ def fold(state: State, plan: Plan) -> Folded:
     return folded
 
 
-def _give_back(state: State, plan: Plan) -> list[_Leaving]:
+def _give_back(state: Tables, plan: Plan) -> list[_Leaving]:
     leaving: list[_Leaving] = []
     for decision in plan.decisions:
         if isinstance(decision, Evict):
@@ -75,7 +73,7 @@ def _give_back(state: State, plan: Plan) -> list[_Leaving]:
     return leaving
 
 
-def _bind(state: State, bind: Bind, leaving: list[_Leaving], folded: Folded, *, forced: bool) -> None:
+def _bind(state: Tables, bind: Bind, leaving: list[_Leaving], folded: Folded, *, forced: bool) -> None:
     start_us = max([state.now_us, *(each.until_us for each in leaving if _overlap(state, bind, each))])
     claim_or_bind(state, bind.gang, bind, start_us)
     if start_us > state.now_us:
@@ -84,13 +82,13 @@ def _bind(state: State, bind: Bind, leaving: list[_Leaving], folded: Folded, *, 
         folded.begun.append(bind)
 
 
-def _evict(state: State, decision: Evict) -> None:
+def _evict(state: Tables, decision: Evict) -> None:
     past = past_of(state.records[decision.gang])
     past.evictions += decision.cause is not Cause.TURN
-    state.requeue(decision.gang)
+    requeue(state, decision.gang)
 
 
-def _make_room(state: State, decision: Resize) -> list[_Leaving]:
+def _make_room(state: Tables, decision: Resize) -> list[_Leaving]:
     record = state.records[decision.gang]
     past_of(record).attained_us += attained_us(state, record)  # at its old size until now
     unseat(state, record)
@@ -99,7 +97,7 @@ def _make_room(state: State, decision: Resize) -> list[_Leaving]:
     return [_Leaving(record, back, state.now_us + pause_us)] if back and pause_us else []
 
 
-def _sit(state: State, number: int, seats: tuple[Seats, ...]) -> None:
+def _sit(state: Tables, number: int, seats: tuple[Seats, ...]) -> None:
     record = state.records[number]
     record.seats = seats
     for each in seats:
@@ -107,7 +105,7 @@ def _sit(state: State, number: int, seats: tuple[Seats, ...]) -> None:
     state.running.columns["members"][record.row] = sum(each.members for each in seats)
 
 
-def _cool(state: State, decision: Resize) -> None:
+def _cool(state: Tables, decision: Resize) -> None:
     record = state.records[decision.gang]
     columns = state.running.columns
     cool_us = max(COOL_LEAST_US, COOL_PAUSES * record.gang.resize_pause_us)
@@ -117,7 +115,7 @@ def _cool(state: State, decision: Resize) -> None:
     columns["attained_us"][record.row] = past_of(record).attained_us
 
 
-def _mend(state: State, decision: Repair | Restart) -> None:
+def _mend(state: Tables, decision: Repair | Restart) -> None:
     record = state.records[decision.gang]
     columns = state.running.columns
     was_hurt = record.phase is Phase.HURT
@@ -137,7 +135,7 @@ def _mend(state: State, decision: Repair | Restart) -> None:
     state.hurt.pop(decision.gang, None)
 
 
-def _overlap(state: State, bind: Bind, leaving: _Leaving) -> bool:
+def _overlap(state: Tables, bind: Bind, leaving: _Leaving) -> bool:
     """Whether a start needs something of what is still being vacated."""
     gang = state.gangs[bind.gang]
     for seats in bind.seats:
@@ -157,6 +155,6 @@ def _overlap(state: State, bind: Bind, leaving: _Leaving) -> bool:
     return False
 
 
-def _vector(state: State, record: Record, seats: Seats) -> np.ndarray:
+def _vector(state: Tables, record: Record, seats: Seats) -> np.ndarray:
     vector: np.ndarray = find_need(state.fleet, record.gang.roles[seats.role].shape).vector
     return vector

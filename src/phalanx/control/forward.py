@@ -150,7 +150,7 @@ class Forward:
         self._draining: dict[str, int] = {}  # nodes with the instant at which everybody must be gone
         self.check: Callable[[State], None] | None = None  # invariants, after every instant
         state.tenants.half_life_us = policy.half_life_us
-        state.tenants.watched = state.tenants.watched or policy.standing
+        state.tenants.watched = state.tenants.watched or (policy.standing and state.tenants.many)
 
     def run(
         self,

@@ -10,67 +10,21 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-import numpy as np
-
+from phalanx.control.leaving import leave, requeue
 from phalanx.control.seating import attained_us, drop_nodes, past_of, reseat, vacate_due
+from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.seats import drop_tail
-from phalanx.model.fleet import BoolArray
 from phalanx.model.plan import Bind, Seats
 from phalanx.model.snapshot import Hurt
-
-if TYPE_CHECKING:
-    from phalanx.control.state import State
 
 #: How long a hurt gang keeps the seats it has left.
 HOLD_FOR_US = 600_000_000
 #: The first rest of a gang that fails again without progress; each further one is twice as long, up to the last.
 REST_FIRST_US = 10_000_000
 REST_LAST_US = 3_600_000_000
-#: So many gangs killed within the window make a node suspect, for an hour and twice as long each further time.
-KILLS_SUSPECT = 3
-KILLS_WINDOW_US = 24 * 3_600_000_000
-SUSPECT_US = 3_600_000_000
-
-
-@dataclass(slots=True)
-class Trust:
-    """Which nodes killed gangs lately."""
-
-    nodes: int
-    trusted: BoolArray = field(init=False)
-    kills: dict[int, list[int]] = field(default_factory=dict)  # instants, by node
-    until_us: dict[int, int] = field(default_factory=dict)  # end of a suspicion, by node
-
-    def __post_init__(self) -> None:
-        """Everybody is trusted at first."""
-        self.trusted = np.ones(self.nodes, dtype=np.bool_)
-
-    def widen(self, nodes: int) -> None:
-        """Nodes were added."""
-        self.trusted = np.concatenate((self.trusted, np.ones(nodes - len(self.trusted), dtype=np.bool_)))
-
-    def note_kill(self, node: int, now_us: int) -> int | None:
-        """A gang died with this node; the answer is the end of the suspicion that follows, if any."""
-        recent = [at for at in self.kills.get(node, ()) if at > now_us - KILLS_WINDOW_US]
-        self.kills[node] = [*recent, now_us]
-        times = len(self.kills[node]) - KILLS_SUSPECT
-        if times < 0:
-            return None
-        self.trusted[node] = False
-        self.until_us[node] = now_us + (SUSPECT_US << min(times, 8))
-        return self.until_us[node]
-
-    def forgive(self, now_us: int) -> bool:
-        """End the suspicions that are over."""
-        over = [node for node, until in self.until_us.items() if until <= now_us]
-        for node in over:
-            self.trusted[node] = True
-            del self.until_us[node]
-        return bool(over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +35,7 @@ class Loss:
     how: str  # whole: it goes on with fewer; hurt: it holds what is left; unclaimed: it had not begun
 
 
-def lose_node(state: State, node: int) -> list[Loss]:
+def lose_node(state: Tables, node: int) -> list[Loss]:
     """Take a node from under everybody on it; the node itself is marked by the caller."""
     state.thaw()
     losses = [_lose_members(state, number, node) for number in state.gangs_on(node)]
@@ -94,11 +48,11 @@ def lose_node(state: State, node: int) -> list[Loss]:
     return losses
 
 
-def _lose_members(state: State, number: int, node: int) -> Loss:
+def _lose_members(state: Tables, number: int, node: int) -> Loss:
     record = state.records[number]
     if record.phase is Phase.STARTING:
         state.evictions_in_vain += past_of(record).forced
-        state.requeue(number)
+        requeue(state, number)
         return Loss(number, "unclaimed")
     left = drop_nodes(record.seats, node)
     lost = tuple(before.members - after.members for before, after in zip(record.seats, left, strict=True))
@@ -128,7 +82,7 @@ def _lose_members(state: State, number: int, node: int) -> Loss:
     return Loss(number, "hurt")
 
 
-def _close_ranks(state: State, number: int, left: tuple[Seats, ...]) -> tuple[Seats, ...] | None:
+def _close_ranks(state: Tables, number: int, left: tuple[Seats, ...]) -> tuple[Seats, ...] | None:
     """What is left, cut to sizes that the gang may have; None if it is below its least."""
     gang, kept = state.gangs[number], []
     for role, seats in zip(gang.roles, left, strict=True):
@@ -139,18 +93,18 @@ def _close_ranks(state: State, number: int, left: tuple[Seats, ...]) -> tuple[Se
     return tuple(kept)
 
 
-def note_failure(state: State, number: int, *, progressed: bool) -> bool:
+def note_failure(state: Tables, number: int, *, progressed: bool) -> bool:
     """An attempt was lost. True if the gang has used up its restarts."""
     past = past_of(state.records[number])
     past.failures = 1 if progressed else past.failures + 1
     return past.failures > state.gangs[number].max_restarts
 
 
-def requeue_hurt(state: State, number: int) -> None:
+def requeue_hurt(state: Tables, number: int) -> None:
     """A hurt gang lets go of its seats and waits again; after repeated failures not before it has rested."""
     record = state.records[number]
     past = past_of(record)
-    state.leave(number, Happening.LOSE)
+    leave(state, number, Happening.LOSE)
     rest_us = min(REST_FIRST_US << max(past.failures - 2, 0), REST_LAST_US) if past.failures > 1 else 0
     past.resting = rest_us > 0
     if past.resting:
@@ -166,7 +120,7 @@ class Due:
     requeued: list[int] = field(default_factory=list)  # hurt gangs whose hold is over
 
 
-def tick(state: State) -> Due:
+def tick(state: Tables) -> Due:
     """Everything that is due by now."""
     due = Due()
     state.thaw()

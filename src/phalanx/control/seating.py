@@ -1,25 +1,22 @@
 """Who sits where: the running and allocation tables of a state, and the room that is left.
 
-Functions over a `State`, which is the only one to call them. Seats that a shrinking gang still
+Functions over the tables of a state. Seats that a shrinking gang still
 occupies while it pauses are rows of nobody (gang -1), so that nobody else is given them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from phalanx.control.records import Past, Record
+from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Happening, advance
 from phalanx.engine.seats import subtract_seats
 from phalanx.engine.view import find_need
 from phalanx.model.plan import Bind, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
-
-if TYPE_CHECKING:
-    from phalanx.control.state import State
 
 #: The gang of a row that only keeps seats busy until their last user is gone.
 NOBODY = -1
@@ -32,7 +29,7 @@ def past_of(record: Record) -> Past:
     return record.history
 
 
-def add_running(state: State, number: int, bind: Bind, start_us: int) -> None:
+def add_running(state: Tables, number: int, bind: Bind, start_us: int) -> None:
     """A row for a gang that starts now, or once its seats are vacated."""
     record = state.records[number]
     gang = record.gang
@@ -62,7 +59,7 @@ def add_running(state: State, number: int, bind: Bind, start_us: int) -> None:
         seat(state, record, row, seats)
 
 
-def seat(state: State, record: Record, row: int, seats: Seats) -> None:
+def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
     """Take the room of some seats for a running row."""
     if not len(seats.nodes):
         return
@@ -84,7 +81,7 @@ def seat(state: State, record: Record, row: int, seats: Seats) -> None:
     state.tenants.charge(record.queue, record.user, seats.members * need.vector)
 
 
-def unseat(state: State, record: Record) -> None:
+def unseat(state: Tables, record: Record) -> None:
     """Give back everything that a running row holds."""
     table = state.allocations
     table.remove((table.alive & (table.columns["running"] == record.row)).nonzero()[0])
@@ -96,7 +93,7 @@ def unseat(state: State, record: Record) -> None:
         state.tenants.charge(record.queue, record.user, -seats.members * need.vector)
 
 
-def reseat(state: State, record: Record, seats: tuple[Seats, ...]) -> None:
+def reseat(state: Tables, record: Record, seats: tuple[Seats, ...]) -> None:
     """Let a running gang sit on exactly these seats."""
     unseat(state, record)
     record.seats = seats
@@ -105,7 +102,7 @@ def reseat(state: State, record: Record, seats: tuple[Seats, ...]) -> None:
     state.running.columns["members"][record.row] = sum(each.members for each in seats)
 
 
-def keep_busy(state: State, record: Record, seats: tuple[Seats, ...], until_us: int) -> None:
+def keep_busy(state: Tables, record: Record, seats: tuple[Seats, ...], until_us: int) -> None:
     """A row of nobody on what is still free of some seats, until their last user is gone."""
     left = tuple(each for each in (_still_free(state, record, each) for each in seats) if len(each.nodes))
     if not left:
@@ -128,7 +125,7 @@ def keep_busy(state: State, record: Record, seats: tuple[Seats, ...], until_us: 
     state.vacating.append((until_us, ghost))
 
 
-def _still_free(state: State, record: Record, seats: Seats) -> Seats:
+def _still_free(state: Tables, record: Record, seats: Seats) -> Seats:
     """The part of given-back seats that nobody was given in the same plan."""
     need = find_need(state.fleet, record.gang.roles[seats.role].shape)
     room = [
@@ -153,7 +150,7 @@ def _trim_devices(devices: np.ndarray, counts: np.ndarray, each: int) -> np.ndar
     return trimmed
 
 
-def vacate_due(state: State) -> bool:
+def vacate_due(state: Tables) -> bool:
     """Free the seats whose last user is gone by now."""
     due = [entry for entry in state.vacating if entry[0] <= state.now_us]
     for entry in due:
@@ -177,7 +174,7 @@ def given_back(old: tuple[Seats, ...], new: tuple[Seats, ...]) -> tuple[Seats, .
     return tuple(subtract_seats(before, after) for before, after in zip(old, new, strict=True))
 
 
-def attained_us(state: State, record: Record) -> int:
+def attained_us(state: Tables, record: Record) -> int:
     """Device time of a running attempt so far; of a gang without devices, member time."""
     start = int(state.running.columns["start_us"][record.row])
     span = max(0, state.now_us - start)
@@ -186,7 +183,7 @@ def attained_us(state: State, record: Record) -> int:
     return span * milli // MILLI if milli else span * members
 
 
-def _compact_running(state: State) -> None:
+def _compact_running(state: Tables) -> None:
     kept = state.running.compact()
     new_row = np.zeros(int(kept.max(initial=0)) + 1, dtype=np.int32)
     new_row[kept] = np.arange(len(kept))
@@ -199,7 +196,7 @@ def _compact_running(state: State) -> None:
         ghost.row = int(new_row[ghost.row])
 
 
-def claim_or_bind(state: State, number: int, bind: Bind, start_us: int) -> None:
+def claim_or_bind(state: Tables, number: int, bind: Bind, start_us: int) -> None:
     """Take the seats of a start; if some are still being vacated, the gang starts when they are."""
     record = state.records[number]
     late = start_us > state.now_us

@@ -1,22 +1,18 @@
 """Gangs that wait: their rows in the pending table, the gates before them, groups and dependencies.
 
-Functions over a `State`, which is the only one to call them.
+Functions over the tables of a state.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from phalanx.control.records import Group, Record
+from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.form import form_at_sizes
 from phalanx.model.reason import Code
 
-if TYPE_CHECKING:
-    from phalanx.control.state import State
 
-
-def wait_for_dependencies(state: State, number: int, record: Record) -> None:
+def wait_for_dependencies(state: Tables, number: int, record: Record) -> None:
     """Note whose end a gang waits for, and whether one of them has failed already."""
     for name in record.gang.after.names:
         if name in state.ended:
@@ -27,7 +23,7 @@ def wait_for_dependencies(state: State, number: int, record: Record) -> None:
         state.dependents.setdefault(name, []).append(number)
 
 
-def join_group(state: State, number: int, record: Record, word: str, wanted: int) -> None:
+def join_group(state: Tables, number: int, record: Record, word: str, wanted: int) -> None:
     """Put a gang with those it starts together with."""
     index = state.group_by_word.get(word, -1)
     if index < 0 or len(state.groups[index].gangs) >= state.groups[index].wanted:
@@ -44,7 +40,7 @@ def join_group(state: State, number: int, record: Record, word: str, wanted: int
         group.form = state.group_forms[index] = state.intern(form_at_sizes(state.fleet, tuple(least)))
 
 
-def queue_up(state: State, number: int, record: Record) -> None:
+def queue_up(state: Tables, number: int, record: Record) -> None:
     """A row in the pending table, with the gate that keeps it from a turn, if any."""
     if state.pending.wants_compaction():
         _compact_pending(state)
@@ -76,7 +72,7 @@ def queue_up(state: State, number: int, record: Record) -> None:
         set_gates(state, record)
 
 
-def _compact_pending(state: State) -> None:
+def _compact_pending(state: Tables) -> None:
     kept = state.pending.compact()
     for row, number in enumerate(state.pending.columns["gang"][: len(kept)].tolist()):
         state.records[number].row = row
@@ -92,7 +88,7 @@ def _gate(record: Record) -> Code:
     return Code.NONE
 
 
-def set_gates(state: State, record: Record) -> None:
+def set_gates(state: Tables, record: Record) -> None:
     """Gates of this gang, and of the gangs that start with it: one that is not ready holds back all."""
     state.unsettle()
     state.gated = True
@@ -109,23 +105,3 @@ def set_gates(state: State, record: Record) -> None:
         gate = own if own is not Code.NONE or ready else Code.GANG_INCOMPLETE
         if other.row >= 0:
             state.pending.columns["gate"][other.row] = gate
-
-
-def tell_dependents(state: State, name: str, *, succeeded: bool) -> list[int]:
-    """Free those who waited for this end; cancel, for good, those who needed it to be a success."""
-    state.ended.setdefault(name, Phase.FAILED)
-    cancelled: list[int] = []
-    for number in state.dependents.pop(name, ()):
-        record = state.records[number]
-        if record.phase is not Phase.PENDING:
-            continue
-        if succeeded or record.gang.after.any_end:
-            record.waits_for = record.waits_for - {name}
-            record.eligible_us = max(record.eligible_us, state.now_us)
-            state.pending.columns["eligible_us"][record.row] = record.eligible_us
-            state.order.kept = False
-            set_gates(state, record)
-        else:
-            record.doomed_by = name
-            cancelled += [number, *state.cancel(number)]
-    return cancelled

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phalanx.engine.ends import expected_ends
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.kernels.slots import Need
@@ -21,20 +22,7 @@ from phalanx.engine.view import View, find_need
 from phalanx.model.fleet import IntArray
 from phalanx.model.form import RoleForm
 from phalanx.model.plan import Guest, Seats
-from phalanx.model.snapshot import RunningColumns
 from phalanx.model.topology import ANYWHERE
-
-#: A gang past its walltime is expected to go on for this long, or a tenth of its age if that is more.
-OVERRUN_LEAST_US = 60_000_000
-
-
-def expected_ends(running: RunningColumns, now_us: int) -> IntArray:
-    """Expected end of every running row; rows that are not alive hold rubbish."""
-    end: IntArray = running.start_us + running.length_us
-    if not ((end <= now_us) & running.alive).any():
-        return end
-    age = now_us - running.start_us
-    return np.where(end > now_us, end, now_us + np.maximum(OVERRUN_LEAST_US, age // 10))
 
 
 def collect_ends(session: Session) -> Ends:

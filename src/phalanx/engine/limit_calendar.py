@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from phalanx.engine.calendar import expected_ends
+from phalanx.engine.ends import expected_ends
 from phalanx.engine.limits import usage_fits
 from phalanx.engine.session import Session
 from phalanx.engine.turns import Offer, Turns, list_shares

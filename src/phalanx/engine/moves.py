@@ -7,20 +7,16 @@ whole places exist now.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from phalanx.engine.ground import Ground
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.permits import Permits, Who
 from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.roster import Gift, Sitter
 from phalanx.engine.seats import sizes_of
-from phalanx.engine.turns import asked_units, find_over_limit
+from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form, form_at_sizes
 from phalanx.model.plan import Cause, Seats
-
-if TYPE_CHECKING:
-    from phalanx.engine.session import Question
-    from phalanx.engine.taking import Taker
-    from phalanx.engine.turns import Offer
 
 #: So many gangs are moved for one at the most.
 MOVES_MOST = 4
@@ -30,21 +26,16 @@ CANDIDATES_MOST = 24
 Moved = tuple[Places, tuple[tuple[Sitter, tuple[Seats, ...]], ...]]
 
 
-def find_moves(taker: Taker, turn: int, question: Question, offer: Offer, start_us: Callable[[], int]) -> Moved | None:
+def find_moves(permits: Permits, who: Who, ground: Ground, asker: Wish, start_us: Callable[[], int]) -> Moved | None:
     """Places for the asker and for everybody who makes way, or None."""
-    asked = asked_units(taker.session, offer.form, offer.size)
-    who = taker.permits.asker(taker.turns, turn, asked, owner=False)
-    movable = [
-        sitter for sitter in taker.roster.sitters if _movable(sitter) and taker.permits.may_borrow_from(who, sitter)
-    ]
-    if not movable or find_over_limit(taker.session, taker.turns, turn, offer) is not None:
+    movable = [sitter for sitter in permits.roster.sitters if _movable(sitter) and permits.may_borrow_from(who, sitter)]
+    if not movable:
         return None
     movable.sort(key=lambda sitter: (_cost_us(sitter), sum(sizes_of(sitter.seats)), -sitter.number))
-    search = _Moving(taker, question, offer)
-    found = search.find(movable[:CANDIDATES_MOST])
+    found = _Moving(ground, asker, permits.session.fleet).find(movable[:CANDIDATES_MOST])
     if found is None:
         return None
-    wait_us = start_us() - taker.now
+    wait_us = start_us() - permits.now
     return found if max(_cost_us(sitter) for sitter, _ in found[1]) < wait_us else None
 
 
@@ -61,8 +52,8 @@ def _cost_us(sitter: Sitter) -> int:
 class _Moving:
     """Tries sets of gangs that make way: one, then more."""
 
-    def __init__(self, taker: Taker, question: Question, offer: Offer) -> None:
-        self.taker, self.question, self.offer = taker, question, offer
+    def __init__(self, ground: Ground, asker: Wish, fleet: Fleet) -> None:
+        self.ground, self.asker, self.fleet = ground, asker, fleet
 
     def find(self, movable: Sequence[Sitter]) -> Moved | None:
         """The cheapest single move that works; else the fewest of the cheapest together."""
@@ -92,16 +83,15 @@ class _Moving:
         return [Gift(sitter, sitter.seats, Cause.LOAN, whole=True) for sitter in group]
 
     def _fits_without(self, group: Sequence[Sitter]) -> bool:
-        view = self.taker.ground.trial(NEVER, self.question.exempt, self._gifts(group))
-        least = self.offer.size if self.offer.form.open_size else 1
-        return find_ceiling(view, self.offer.form, self.question.exempt) >= least
+        view = self.ground.trial(NEVER, self.asker.exempt, self._gifts(group))
+        least = self.asker.size if self.asker.form.open_size else 1
+        return find_ceiling(view, self.asker.form, self.asker.exempt) >= least
 
     def _seat(self, group: Sequence[Sitter]) -> Moved | None:
         """The asker first, then everybody who made way, largest first; all or nothing."""
-        ground, gifts = self.taker.ground, self._gifts(group)
         # As if both stayed for ever: neither may land on what a reservation needs.
-        view = ground.trial(NEVER, self.question.exempt, gifts)
-        asker = place(view, Wish(self.offer.form, self.offer.size, self.question.exempt))
+        view = self.ground.trial(NEVER, self.asker.exempt, self._gifts(group))
+        asker = place(view, self.asker)
         if isinstance(asker, NoPlace):
             return None
         moved = []
@@ -114,4 +104,4 @@ class _Moving:
         return asker, tuple(moved)
 
     def _form(self, sitter: Sitter) -> Form:
-        return form_at_sizes(self.taker.session.fleet, ((sitter.gang, sizes_of(sitter.seats)),))
+        return form_at_sizes(self.fleet, ((sitter.gang, sizes_of(sitter.seats)),))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phalanx.engine.calendar import expected_ends
+from phalanx.engine.ends import expected_ends
 from phalanx.engine.seats import subtract_seats
 from phalanx.engine.view import find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray

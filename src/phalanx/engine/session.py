@@ -7,7 +7,6 @@ differ in size, length and owner only. A session belongs to one cycle and is thr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,46 +66,41 @@ class Session:
         self.roster: Roster | None = None  # who could give something back; None if nobody is asked to
         self.taken_back = 0  # gifts so far
         self._row_by_number: dict[int, int] | None = None
+        self._standing: Standing | None = None
+        self._charges: list[tuple[int, IntArray]] = []  # of this plan, for a standing that is asked for later
         self.mended: dict[int, list[tuple[Need, Seats, int]]] = {}  # new seats and ends of hurt gangs, by running row
 
-    @cached_property
+    @property
     def standing(self) -> Standing:
-        """How far every queue is below its entitlement, moving with this plan."""
-        queues = self.snapshot.queues
-        capacity = self.fleet.capacity[self.in_service].sum(axis=0)
-        history = queues.decayed if queues.decayed.any() else None
-        return Standing(queues, capacity, self._demand(), history)
+        """How far every queue is below its entitlement, moving with this plan. Most cycles never ask."""
+        if self._standing is None:
+            queues = self.snapshot.queues
+            capacity = self.fleet.capacity[self.in_service].sum(axis=0)
+            history = queues.decayed if queues.decayed.any() else None
+            self._standing = Standing(queues, capacity, self._demand(), history)
+            for queue, units in self._charges:
+                self._standing.charge(queue, units)
+        return self._standing
 
     def _demand(self) -> IntArray:
         """Usage and what the waiting could use at their largest, of every queue and all below it."""
-        queues, pending = self.snapshot.queues, self.snapshot.pending
-        demand = queues.usage.copy()
+        queues, pending, gangs = self.snapshot.queues, self.snapshot.pending, self.snapshot.gangs
         rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
-        waiting = np.zeros_like(demand)
-        judged = self.snapshot.judged
-        for queue, number, form, size in zip(
-            pending.queue[rows].tolist(),
-            pending.gang[rows].tolist(),
-            pending.form[rows].tolist(),
-            pending.size[rows].tolist(),
-            strict=True,
-        ):
-            if number not in judged:
-                waiting[queue] += self._most_units(number, form, size)
-        for queue in range(len(demand) - 1, -1, -1):  # children after their parents
-            parent = int(queues.parent[queue])
-            if parent >= 0:
-                waiting[parent] += waiting[queue]
-        return demand + waiting
-
-    def _most_units(self, number: int, form: int, size: int) -> IntArray:
-        roles = self.snapshot.gangs[number].roles
-        if len(roles) == 1 and not roles[0].sizes.elastic:
-            return find_need(self.fleet, self.snapshot.forms[form].roles[0].shape).vector * size
-        total = np.zeros(len(self.fleet.kinds), dtype=np.int64)
-        for role in roles:
-            total += find_need(self.fleet, role.shape).vector * role.sizes.most
-        return total
+        if self.snapshot.judged:
+            rows = rows[~np.isin(pending.gang[rows], list(self.snapshot.judged))]
+        waiting = np.zeros_like(queues.usage)
+        forms = self.snapshot.forms
+        open_size = np.array([form.open_size for form in forms], dtype=np.bool_)
+        plain = open_size[pending.form[rows]] & ~pending.elastic[rows]
+        vectors = np.array([find_need(self.fleet, form.roles[0].shape).vector for form in forms])
+        some = rows[plain]
+        np.add.at(waiting, pending.queue[some], vectors[pending.form[some]] * pending.size[some][:, None])
+        for row in rows[~plain].tolist():
+            for role in gangs[int(pending.gang[row])].roles:
+                waiting[pending.queue[row]] += find_need(self.fleet, role.shape).vector * role.sizes.most
+        for queue in range(len(waiting) - 1, 0, -1):  # children come after their parents
+            waiting[queues.parent[queue]] += waiting[queue]
+        return queues.usage + waiting
 
     def _pending_row(self, number: int) -> int:
         if self._row_by_number is None:
@@ -135,8 +129,9 @@ class Session:
     def charge(self, queue: int, user: int, units: IntArray) -> None:
         """Somebody takes, or with negative units gives back."""
         self.limits.charge(queue, user, units)
-        if self.policy.standing or self.policy.takes:
-            self.standing.charge(queue, units)
+        self._charges.append((queue, units))
+        if self._standing is not None:
+            self._standing.charge(queue, units)
 
     def give(self, gift: Gift) -> None:
         """Seats are given back for good: room, ceilings and standing."""

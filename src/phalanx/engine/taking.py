@@ -26,7 +26,7 @@ from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.roster import Gift, Roster, Sitter, vector_of
 from phalanx.engine.seats import sizes_of
 from phalanx.engine.session import Question, Session
-from phalanx.engine.turns import Offer, Turns, list_offers, list_shares
+from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, list_shares
 from phalanx.engine.view import View
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import form_at_sizes
@@ -144,7 +144,9 @@ class _Search:
             guests = permits.list_guests(self.who)
             gifts = self._find_set(guests, loans) if guests else None
         if gifts is None and "move" in takes:
-            moved = find_moves(self.taker, self.turn, self.question, self.offer, self._start_us)
+            moved = None
+            if find_over_limit(self.session, self.turns, self.turn, self.offer) is None:
+                moved = find_moves(permits, self.who, self.ground, self._wish(), self._start_us)
             if moved is not None:
                 return Taken(self.offer, [], moved[0], self.gone_us, moved[1])
         if gifts is None:

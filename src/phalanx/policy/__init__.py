@@ -131,9 +131,13 @@ def named(name: str, options: Mapping[str, object] | None = None) -> Policy:
     """A policy by name, with the user's options laid over it."""
     if name not in POLICIES:
         raise UnknownPolicy(name, tuple(POLICIES))
-    policy = POLICIES[name]
-    for key, value in (options or {}).items():
+    return with_options(POLICIES[name], options or {})
+
+
+def with_options(policy: Policy, options: Mapping[str, object]) -> Policy:
+    """Any policy, named or a user's own, with options laid over it."""
+    for key, value in options.items():
         if key not in OPTIONS:
-            raise BadOption(f"policy '{name}' has no option '{key}'; options: {', '.join(OPTIONS)}")
+            raise BadOption(f"policy '{policy.name}' has no option '{key}'; options: {', '.join(OPTIONS)}")
         policy = OPTIONS[key](policy, value)
     return policy

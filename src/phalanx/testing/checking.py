@@ -1,8 +1,9 @@
 """The engine with every promise checked on every call, and a run of the simulator on top of it.
 
 `play` is `simulate` with three watchers: each snapshot and plan goes through `engine.invariants`, each
-call is made twice (the same snapshot gives the same plan, with or without reasons, and is left as it
-was), and a `Chronicle` follows every gang over time, for the promises that no single plan can break.
+call is made several times (the same snapshot gives the same plan, with or without reasons, with or
+without a ledger, and is left as it was), and a `Chronicle` follows every gang over time, for the promises
+that no single plan can break.
 """
 
 from __future__ import annotations
@@ -17,30 +18,33 @@ from phalanx.control import forward
 from phalanx.control.state import State
 from phalanx.engine import cycle
 from phalanx.engine.invariants import check_plan, check_snapshot, check_usage, demand
-from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
+from phalanx.frontends.sim.ledger import Ledger
 from phalanx.frontends.sim.result import SimResult
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.model.fleet import Fleet
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
+from phalanx.testing.chronicle import BrokenPromise, Chronicle
+
+__all__ = ["BrokenPromise", "Chronicle", "Watch", "decided", "freeze", "play", "schedule_checked"]
 
 
-class BrokenPromise(AssertionError):  # noqa: N818 - says what happened
-    """A promise that no single plan can break does not hold."""
-
-
-def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = False) -> Plan:
+def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
     """`schedule`, held to its promises: sound, pure, and the same when asked again."""
     demand(check_snapshot(snapshot))
+    if policy.standing or policy.takes:
+        demand([*check_usage(snapshot)])
     before = freeze(snapshot)
-    plan = cycle.schedule(snapshot, policy, explain=explain)
+    plan = cycle.schedule(snapshot, policy, explain=explain, ledger=ledger)
+    again = cycle.schedule(snapshot, policy, explain=explain, ledger=not ledger)
     told = cycle.schedule(snapshot, policy, explain=True)
     if freeze(snapshot) != before:
         raise BrokenPromise("the engine wrote into its snapshot")
-    if decided(plan) != decided(told):
-        raise BrokenPromise(f"asked twice, two plans: {decided(plan)} and {decided(told)}")
+    for other in (again, told):
+        if decided(plan) != decided(other):
+            raise BrokenPromise(f"asked twice, two plans: {decided(plan)} and {decided(other)}")
     demand(check_plan(snapshot, plan, policy))
     demand(check_plan(snapshot, told, policy))
     return plan
@@ -48,7 +52,8 @@ def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = Fals
 
 def decided(plan: Plan) -> tuple[object, ...]:
     """A plan without what it tells only when asked for reasons."""
-    return tuple(decision.key() for decision in plan.decisions), plan.infeasible, plan.wake_at_us
+    decisions = tuple(decision.key() for decision in plan.decisions)
+    return decisions, plan.infeasible, plan.wake_at_us, plan.settled_in
 
 
 def freeze(value: object) -> object:
@@ -66,55 +71,42 @@ def freeze(value: object) -> object:
     return frozenset(value) if isinstance(value, set) else value
 
 
-class Chronicle:
-    """What may not happen between two looks at the same state."""
+def play(scenario: Scenario, policy: str, options: Mapping[str, object] | None = None) -> SimResult:
+    """Simulate with every promise checked after every event."""
+    return Watch().play(scenario, policy, options)
+
+
+class Watch:
+    """One checked run; those who want to know more than whether it holds look at what it has seen."""
 
     def __init__(self) -> None:
         """Nothing seen yet."""
-        self._phases: dict[int, Phase] = {}
-        self._attempts: dict[int, int] = {}
-        self._judged: set[int] = set()  # being infeasible is an end for those who wait, even if nodes come later
+        self.chronicle = Chronicle()
+        self.parts: dict[str, int] = {}  # of the ledger, in µs and thousandths, when the run is over
+
+    def schedule(self, snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
+        """In the place of the engine's."""
+        self.chronicle.look_at(snapshot)
+        plan = schedule_checked(snapshot, policy, explain=explain, ledger=ledger)
+        self.chronicle.hear(snapshot, plan)
+        self.on_plan(snapshot, plan, policy)
+        return plan
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan, policy: Policy) -> None:
+        """For those who watch for more."""
 
     def look(self, state: State) -> None:
-        """After every pass: nobody is lost, nobody rises from the dead, nobody starts before what it waits for."""
-        state.tenants.settle()
-        demand([*check_snapshot(state.borrow()), *check_usage(state.borrow())])
-        self._judged |= state.judged
-        if len(state.records) < len(self._phases):
-            raise BrokenPromise("a submitted gang is gone")
-        for number, record in enumerate(state.records):
-            before = self._phases.get(number)
-            if before is not None and before.ended and record.phase is not before:
-                raise BrokenPromise(f"{record.gang.name} was {before.value} and is {record.phase.value}")
-            if record.attempts < self._attempts.get(number, 0):
-                raise BrokenPromise(f"{record.gang.name} counts fewer attempts than before")
-            if record.phase is Phase.RUNNING:
-                self._check_dependencies(state, number)
-            self._phases[number], self._attempts[number] = record.phase, record.attempts
-        self._check_tables(state)
+        """After every instant."""
+        self.chronicle.look(state)
 
-    def _check_dependencies(self, state: State, number: int) -> None:
-        gang = state.gangs[number]
-        for name in gang.after.names:
-            other = state.number_by_name.get(name)
-            phase = None if other is None else state.records[other].phase
-            ended = phase is not None and (phase.ended or other in self._judged)
-            if not (ended if gang.after.any_end else phase is Phase.COMPLETED):
-                raise BrokenPromise(f"{gang.name} runs, and {name}, which it comes after, is {phase}")
-        if state.records[number].held:
-            raise BrokenPromise(f"{gang.name} runs and is held")
+    def play(self, scenario: Scenario, policy: str, options: Mapping[str, object] | None = None) -> SimResult:
+        """Simulate under this watch."""
+        close = Ledger.close
 
-    def _check_tables(self, state: State) -> None:
-        """A gang has a row exactly while it waits or runs."""
-        snapshot = state.borrow()
-        for columns, phase in ((snapshot.pending, Phase.PENDING), (snapshot.running, Phase.RUNNING)):
-            listed = set(columns.gang[columns.alive].tolist())
-            wanted = {number for number, record in enumerate(state.records) if record.phase is phase}
-            if listed != wanted:
-                raise BrokenPromise(f"rows of {phase.value} gangs: {sorted(listed)}, should be {sorted(wanted)}")
+        def close_checked(ledger: Ledger, horizon: tuple[int, int]) -> dict[str, int]:
+            self.parts = close(ledger, horizon)
+            self.chronicle.close(self.parts)
+            return self.parts
 
-
-def play(scenario: Scenario, policy: str, options: Mapping[str, object] | None = None) -> SimResult:
-    """Simulate with every promise checked after every event."""
-    with patch.object(forward, "schedule", schedule_checked):
-        return simulate(scenario, policy, options, check=Chronicle().look)
+        with patch.object(forward, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
+            return simulate(scenario, policy, options, check=self.look)

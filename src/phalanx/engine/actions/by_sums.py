@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.engine.calendar import expected_ends
+from phalanx.engine.ends import expected_ends
 from phalanx.engine.kernels.fill import Room, choose_nodes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.policy import Policy

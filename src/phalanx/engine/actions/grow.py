@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phalanx.engine.actions.pins import SHORTEST_US
 from phalanx.engine.extend import extend, whole_form
 from phalanx.engine.fairshare import StandingKey
 from phalanx.engine.ground import Ground
@@ -23,6 +22,9 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Guest, Seats
 from phalanx.model.snapshot import Snapshot
 from phalanx.perfmodel.speedup import Linear, Speedup, Table, scaled_us, speedup_at
+
+#: Nothing is planned for shorter than this.
+SHORTEST_US = 1
 
 
 @dataclass(slots=True, eq=False)

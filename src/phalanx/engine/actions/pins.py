@@ -17,9 +17,6 @@ from phalanx.engine.session import Session
 from phalanx.engine.view import NOBODY
 from phalanx.model.plan import Cause, Seats
 
-#: Nothing is planned for shorter than this.
-SHORTEST_US = 1
-
 
 def follow_pins(session: Session, roster: Roster, ground: Ground) -> None:
     """Bring running gangs to the sizes that people want of them."""

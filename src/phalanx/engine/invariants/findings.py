@@ -16,9 +16,9 @@ class Promise(StrEnum):
     WHOLE = "whole"  # a gang is whole or absent
     ONCE = "once"  # at most one live attempt; only what waits can start
     TOGETHER = "together"  # gangs of one word start together
-    SERVICE = "service"  # nothing lands on a node that is down or cordoned
+    SERVICE = "service"  # nothing lands on a node that is down, cordoned or, except to be repaired, a spare
     ADMISSION = "admission"  # labels and taints admit every member
-    WINDOW = "window"  # nothing overlaps an administrator's window
+    WINDOW = "window"  # nothing overlaps an administrator's window, but for whoever was told that it has to leave
     REQUIRE = "require"  # every required domain holds
     SEGMENT = "segment"  # consecutive ranks stay together
     RANKS = "ranks"  # neighbours in rank are neighbours in the network
@@ -26,6 +26,14 @@ class Promise(StrEnum):
     GATED = "gated"  # held, waiting and incomplete gangs do not start
     INFEASIBLE = "infeasible"  # what can never run reserves nothing
     RESERVATION = "reservation"  # reservations are places that will be free, and not too many
+    VACATED = "vacated"  # nobody sits down where somebody is still leaving; who starts there, starts when they are gone
+    GUEST = "guest"  # who lives under a reservation can be made to leave, whole or with its surplus
+    HURT = "hurt"  # who lost members keeps its healthy seats, and is mended whole or not at all
+    SIZE = "size"  # sizes change only of elastic gangs, as people pinned them, and not again before the cool-down
+    MOVE = "move"  # only preemptible gangs with snapshots move, at their size, for a reason
+    EVICTION = "eviction"  # nobody is evicted who may not be, nor for somebody who does not start
+    RIGHTS = "rights"  # who may take from whom: priorities, turns, what is on loan
+    GUARANTEE = "guarantee"  # taking leaves the victim's side its guarantee, and the taker within its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,44 +7,81 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from phalanx.engine.invariants.changes import (
+    Change,
+    check_change,
+    check_vacated,
+    check_who_changes,
+    claim_of,
+    list_changes,
+)
 from phalanx.engine.invariants.findings import Promise, Violation
-from phalanx.engine.invariants.reading import Claim, Room, admits, asked_by, list_alive, name_of, units_of, walk_up
+from phalanx.engine.invariants.reading import (
+    Claim,
+    Room,
+    admits,
+    asked_by,
+    expected_end,
+    list_alive,
+    name_of,
+    units_of,
+    vector_of,
+    walk_up,
+)
+from phalanx.engine.invariants.rights import check_rights
 from phalanx.engine.invariants.seats import check_claim
 from phalanx.engine.policy import EVERYONE, Policy
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Shape
-from phalanx.model.plan import Bind, Evict, Plan, Reservation
+from phalanx.model.plan import Bind, Guest, Plan, Reservation, Resize
 from phalanx.model.snapshot import Snapshot
-
-#: Rule 7: past its walltime a gang is expected to go on for this long, or a tenth of its age if that is more.
-_OVERRUN_LEAST_US = 60_000_000
 
 
 def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation]:
     """Every promise that a plan breaks; none, if we are right."""
     binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
-    found = [*_check_turns(snapshot, plan, binds)]
+    found = [*_check_turns(snapshot, plan, binds), *check_who_changes(snapshot, plan)]
     if found:
-        return found  # about gangs that may not start at all, the rest is beside the point
+        return found  # about gangs that may not start or change at all, the rest is beside the point
     starts = [_claim(snapshot, bind) for bind in binds]
+    changes = list_changes(snapshot, plan)
+    kept = [claim for claim in (claim_of(snapshot, change) for change in changes) if claim is not None]
     promised = [claim for reservation in plan.reservations for claim in _claims(snapshot, reservation)]
-    for claim in (*starts, *promised):
+    for claim in (*starts, *kept, *promised):
         found += check_claim(snapshot, claim)
+    for bind in binds:
+        found += _check_start(snapshot, bind)
+    for change in changes:
+        found += check_change(snapshot, change, policy)
     found += _check_together(snapshot, [claim.number for claim in starts], "start")
     for reservation in plan.reservations:
         found += _check_together(snapshot, reservation.gangs, "are promised a start")
-    found += _check_room(snapshot, plan, starts)
-    found += _check_limits(snapshot, starts)
-    found += _check_reservations(snapshot, plan)
+    found += _check_room(snapshot, changes, [*starts, *kept])
+    found += check_vacated(snapshot, changes)
+    found += check_limits(snapshot, starts, changes)
+    found += _check_reservations(snapshot, plan, changes)
     found += _check_how_many(snapshot, plan, policy)
     if not found:
-        found += _check_calendar(snapshot, plan, starts, promised)
+        found += check_rights(snapshot, plan, changes, policy)
+        found += _check_calendar(snapshot, plan, changes, starts, kept, promised)
     return found
 
 
 def _claim(snapshot: Snapshot, bind: Bind) -> Claim:
     gang, now = snapshot.gangs[bind.gang], snapshot.now_us
-    return Claim(bind.gang, gang, bind.seats, now, now + bind.length_us, "starts")
+    return Claim(bind.gang, gang, bind.seats, now, now + bind.length_us, "starts", guest=bind.guest)
+
+
+def _check_start(snapshot: Snapshot, bind: Bind) -> Iterator[Violation]:
+    """What a start says of itself: guests can be made to leave, and pinned sizes are kept."""
+    gang, pin = snapshot.gangs[bind.gang], snapshot.pins.get(bind.gang)
+    if bind.guest is Guest.WHOLE and not gang.preemptible:
+        yield Violation(Promise.GUEST, f"{gang.name} starts as a guest, and nobody may make it leave")
+    if bind.guest is Guest.SURPLUS and not gang.elastic:
+        yield Violation(Promise.GUEST, f"{gang.name} starts as a guest with its surplus, and has none")
+    members = sum(seats.members for seats in bind.seats if gang.roles[seats.role].sizes.elastic)
+    if pin is not None and members != pin:
+        yield Violation(Promise.SIZE, f"{gang.name} starts with {members} elastic members, and {pin} are wanted")
 
 
 def _claims(snapshot: Snapshot, reservation: Reservation) -> Iterator[Claim]:
@@ -91,34 +128,37 @@ def _check_together(snapshot: Snapshot, numbers: Iterable[int], verb: str) -> It
 # ---------------------------------------------------------------------- how much
 
 
-def _check_room(snapshot: Snapshot, plan: Plan, starts: Sequence[Claim]) -> Iterator[Violation]:
-    """All starts of one plan at once, beside what runs and is not told to leave."""
-    evicted = {decision.gang for decision in plan.decisions if isinstance(decision, Evict)}
-    running = np.flatnonzero(snapshot.running.alive).tolist()
-    room = Room(snapshot, gone=[row for row in running if int(snapshot.running.gang[row]) in evicted])
-    for claim in starts:
+def _check_room(snapshot: Snapshot, changes: Sequence[Change], claims: Sequence[Claim]) -> Iterator[Violation]:
+    """Everybody at once as the plan has it: those who start and change, beside those who stay as they are."""
+    room = Room(snapshot, gone=[change.row for change in changes])
+    for claim in claims:
         room.take(claim)
     yield from room.check("running and starting gangs")
 
 
-def _check_limits(snapshot: Snapshot, starts: Sequence[Claim]) -> Iterator[Violation]:
-    """Nobody who starts something ends above a limit on a kind they ask for."""
+def check_limits(snapshot: Snapshot, starts: Sequence[Claim], changes: Sequence[Change] = ()) -> Iterator[Violation]:
+    """Nobody who gets something ends above a limit on a kind they get, after everything that is given back."""
     nothing = np.zeros(len(snapshot.fleet.kinds), dtype=np.int64)
-    by_user: dict[int, IntArray] = {}
-    by_queue: dict[int, IntArray] = {}
     users = list(snapshot.users.names)
-    for claim in starts:
-        asked, user = asked_by(snapshot.fleet, claim), users.index(claim.gang.user)
-        by_user[user] = by_user.get(user, nothing) + asked
-        for queue in walk_up(snapshot, snapshot.queues.names.index(claim.gang.queue)):
-            by_queue[queue] = by_queue.get(queue, nothing) + asked
-    for what, names, columns, asked_of in (
+    moved = [(claim.gang, asked_by(snapshot.fleet, claim)) for claim in starts]
+    for change in changes:
+        fleet = snapshot.fleet
+        after = vector_of(fleet, change.gang, change.after)
+        moved.append((change.gang, after - vector_of(fleet, change.gang, change.before)))
+    by_user: dict[int, list[IntArray]] = {}
+    by_queue: dict[int, list[IntArray]] = {}
+    for gang, units in moved:
+        by_user.setdefault(users.index(gang.user), []).append(units)
+        for queue in walk_up(snapshot, snapshot.queues.names.index(gang.queue)):
+            by_queue.setdefault(queue, []).append(units)
+    for what, names, columns, units_of_each in (
         ("queue", snapshot.queues.names, snapshot.queues, by_queue),
         ("user", users, snapshot.users, by_user),
     ):
-        for index, asked in asked_of.items():
-            limit, usage = columns.limit[index], columns.usage[index] + asked
-            for kind in np.flatnonzero((limit >= 0) & (asked > 0) & (usage > limit)).tolist():
+        for index, moves in units_of_each.items():
+            gets = sum((np.maximum(each, 0) for each in moves), nothing)
+            limit, usage = columns.limit[index], columns.usage[index] + sum(moves, nothing)
+            for kind in np.flatnonzero((limit >= 0) & (gets > 0) & (usage > limit)).tolist():
                 story = f"gets {usage[kind]} of {snapshot.fleet.kinds[kind]}, limit {limit[kind]}"
                 yield Violation(Promise.LIMIT, f"{what} '{names[index]}' {story}")
 
@@ -126,14 +166,15 @@ def _check_limits(snapshot: Snapshot, starts: Sequence[Claim]) -> Iterator[Viola
 # ---------------------------------------------------------------------- reservations
 
 
-def _check_reservations(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+def _check_reservations(snapshot: Snapshot, plan: Plan, changes: Sequence[Change]) -> Iterator[Violation]:
     """Reservations lie ahead and belong to gangs that no limit stops."""
     for reservation in plan.reservations:
         names = ", ".join(name_of(snapshot, number) for number in reservation.gangs)
         if reservation.start_us < snapshot.now_us or reservation.end_us < reservation.start_us:
             yield Violation(Promise.RESERVATION, f"{names}: from {reservation.start_us} to {reservation.end_us}")
-        # Against the usage before this plan: starts of the plan may have used the rest of a limit since.
-        for found in _check_limits(snapshot, list(_claims(snapshot, reservation))):
+        # Against the usage before this plan, less what it gives back: its starts may have used the rest of a limit.
+        back = [change for change in changes if not change.gained]
+        for found in check_limits(snapshot, list(_claims(snapshot, reservation)), back):
             yield Violation(Promise.RESERVATION, f"{names} reserves over a limit: {found.story}")
 
 
@@ -155,7 +196,7 @@ def _check_how_many(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[
 def _pool(snapshot: Snapshot, reservation: Reservation) -> frozenset[int]:
     """Nodes in service that admit a member of any role and hold one when empty."""
     shapes = {role.shape for number in reservation.gangs for role in snapshot.gangs[number].roles}
-    service = np.flatnonzero(snapshot.nodes.up & snapshot.nodes.open).tolist()
+    service = np.flatnonzero(snapshot.nodes.in_service).tolist()
     return frozenset(node for node in service if any(_could_hold(snapshot, node, shape) for shape in shapes))
 
 
@@ -165,25 +206,29 @@ def _could_hold(snapshot: Snapshot, node: int, shape: Shape) -> bool:
 
 
 def _check_calendar(
-    snapshot: Snapshot, plan: Plan, starts: Sequence[Claim], promised: Sequence[Claim]
+    snapshot: Snapshot,
+    plan: Plan,
+    changes: Sequence[Change],
+    starts: Sequence[Claim],
+    kept: Sequence[Claim],
+    promised: Sequence[Claim],
 ) -> Iterator[Violation]:
     """At every promised start, whoever is expected there then fits, the promised gangs included.
 
     Load rises only where somebody starts, so the promised starts are the only instants to look at.
-    Guests do not count: they leave when the owner comes.
+    Guests do not count: they leave when the owner comes. Of a guest with its surplus only, nobody has
+    written down which members those are, so all of it is left out.
     """
     running = np.flatnonzero(snapshot.running.alive).tolist()
-    guests = {decision.gang for decision in plan.decisions if isinstance(decision, Bind) and decision.guest}
+    guests = {decision.gang for decision in plan.decisions if isinstance(decision, Bind | Resize) and decision.guest}
+    guests |= {int(snapshot.running.gang[row]) for row in running if snapshot.running.guest[row]} - {-1}
+    changed = {change.row for change in changes}
     for at_us in sorted({claim.start_us for claim in promised}):
-        gone = [row for row in running if snapshot.running.guest[row] or _expected_end(snapshot, row) <= at_us]
+        gone = [row for row in running if row in changed or expected_end(snapshot, row) <= at_us]
+        gone += [row for row in running if snapshot.running.guest[row]]
         room = Room(snapshot, gone)
-        for claim in (*starts, *promised):
+        for claim in (*starts, *kept, *promised):
             if claim.start_us <= at_us < claim.end_us and claim.number not in guests:
                 room.take(claim)
         for found in room.check(f"those expected at {at_us}"):
             yield Violation(Promise.RESERVATION, found.story)
-
-
-def _expected_end(snapshot: Snapshot, row: int) -> int:
-    start, length, now = int(snapshot.running.start_us[row]), int(snapshot.running.length_us[row]), snapshot.now_us
-    return start + length if start + length > now else now + max(_OVERRUN_LEAST_US, (now - start) // 10)

@@ -11,9 +11,12 @@ import numpy.typing as npt
 from phalanx.engine.invariants.findings import Promise, Violation
 from phalanx.model.fleet import Fleet, IntArray, Node
 from phalanx.model.gang import Gang, Shape
-from phalanx.model.plan import Seats
+from phalanx.model.plan import Guest, Seats
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import NODE_LEVEL
+
+#: Rule 7: past its walltime a gang is expected to go on for this long, or a tenth of its age if that is more.
+OVERRUN_LEAST_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,13 @@ class Claim:
     seats: tuple[Seats, ...]
     start_us: int
     end_us: int
-    verb: str  # "starts" or "is promised"
+    verb: str  # "starts", "is promised", "grows"
     # As long as no device was ever split, amounts say it all and a reservation names no devices yet.
     names_devices: bool = True
+    held: frozenset[tuple[int, int]] = frozenset()  # (role, node) on which it gets nothing that it has not already
+    ranked: bool = True  # ranks are dealt anew; else newcomers have the last ones
+    spares: bool = False  # a repair, which may use spare nodes
+    guest: Guest = Guest.NO  # told that it has to leave, whole or with its surplus
 
     @property
     def story(self) -> str:
@@ -38,6 +45,56 @@ class Claim:
 def list_alive(alive: npt.NDArray[np.bool_], column: npt.NDArray[np.integer]) -> list[int]:
     """The entries of a column that are not rubbish."""
     return [int(value) for value in column[np.flatnonzero(alive)].tolist()]
+
+
+def find_rows(snapshot: Snapshot) -> dict[int, int]:
+    """Running rows by gang number; rows of nobody are left out."""
+    rows = np.flatnonzero(snapshot.running.alive & (snapshot.running.gang >= 0)).tolist()
+    return {int(snapshot.running.gang[row]): row for row in rows}
+
+
+def find_waiting(snapshot: Snapshot) -> dict[int, int]:
+    """Pending rows by gang number."""
+    return {int(snapshot.pending.gang[row]): row for row in np.flatnonzero(snapshot.pending.alive).tolist()}
+
+
+Held = dict[tuple[int, int], tuple[int, tuple[int, ...]]]  # (role, node): members and thousandths by device
+
+
+def held_by(snapshot: Snapshot, row: int) -> Held:
+    """What a running row sits on."""
+    table, held = snapshot.allocations, {}
+    for at in np.flatnonzero(table.alive & (table.running == row)).tolist():
+        held[int(table.role[at]), int(table.node[at])] = int(table.count[at]), tuple(table.devices[at].tolist())
+    return held
+
+
+def held_after(seats: Iterable[Seats]) -> Held:
+    """The same of the seats that a plan gives."""
+    held: Held = {}
+    for each in seats:
+        for node, count, devices in zip(each.nodes.tolist(), each.counts.tolist(), each.devices.tolist(), strict=True):
+            held[each.role, node] = count, tuple(devices)
+    return held
+
+
+def sizes_of(gang: Gang, held: Held) -> list[int]:
+    """Members by role."""
+    return [sum(count for (role, _), (count, _) in held.items() if role == index) for index in range(len(gang.roles))]
+
+
+def vector_of(fleet: Fleet, gang: Gang, held: Held) -> IntArray:
+    """What some seats take of every kind."""
+    total = np.zeros(len(fleet.kinds), dtype=np.int64)
+    for (role, _), (count, _) in held.items():
+        total += count * np.array(units_of(fleet, gang.roles[role].shape), dtype=np.int64)
+    return total
+
+
+def expected_end(snapshot: Snapshot, row: int) -> int:
+    """When a running row is expected to give its room back (rule 7)."""
+    start, length, now = int(snapshot.running.start_us[row]), int(snapshot.running.length_us[row]), snapshot.now_us
+    return start + length if start + length > now else now + max(OVERRUN_LEAST_US, (now - start) // 10)
 
 
 def walk_up(snapshot: Snapshot, queue: int) -> Iterator[int]:
@@ -108,6 +165,11 @@ class Room:
                 self.free[node] -= count * units
                 if claim.names_devices:
                     self.devices[node] -= devices
+
+    def occupy(self, node: int, gang: Gang, role: int, count: int, devices: IntArray) -> None:
+        """Seat some members of one role on one node."""
+        self.free[node] -= count * np.array(units_of(self.fleet, gang.roles[role].shape), dtype=np.int64)
+        self.devices[node] -= devices
 
     def check(self, who: str) -> Iterator[Violation]:
         """No amount and no device below zero."""

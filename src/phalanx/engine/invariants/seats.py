@@ -8,7 +8,7 @@ from phalanx.engine.invariants.findings import Promise, Violation
 from phalanx.engine.invariants.reading import Claim, admits, domain_of, walk_up
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang, Role, Shape
-from phalanx.model.plan import Seats
+from phalanx.model.plan import Guest, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Segment
@@ -42,13 +42,16 @@ def _well_formed(seats: Seats) -> bool:
 def _check_role(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> Iterator[Violation]:
     fleet, story = snapshot.fleet, f"{claim.story}: {role.name}"
     for node, count, devices in zip(seats.nodes.tolist(), seats.counts.tolist(), seats.devices.tolist(), strict=True):
-        yield from _check_node(snapshot, claim, role, node)
+        if (seats.role, node) not in claim.held:
+            yield from _check_node(snapshot, claim, role, node)
         if claim.names_devices:
             yield from check_device_use(role.shape, count, devices, f"{story} on {fleet.names[node]}")
     yield from _check_domain(fleet, role.topology.require, seats.nodes.tolist(), story)
     segment = role.topology.segment or claim.gang.topology.segment
     yield from _check_segments(fleet, segment, seats, story)
-    yield from _check_ranks(fleet, segment, seats, story)
+    if claim.ranked:
+        yield from _check_ranks(fleet, segment, seats, story)
+    yield from _check_core(snapshot, claim, role, seats)
 
 
 def _check_node(snapshot: Snapshot, claim: Claim, role: Role, node: int) -> Iterator[Violation]:
@@ -60,10 +63,32 @@ def _check_node(snapshot: Snapshot, claim: Claim, role: Role, node: int) -> Iter
         yield Violation(Promise.SERVICE, f"{at}, which is cordoned")
     if not admits(fleet.nodes[node], role.shape):
         yield Violation(Promise.ADMISSION, f"{at}, which its labels or taints forbid")
+    if fleet.nodes[node].spare and not claim.spares:
+        yield Violation(Promise.SERVICE, f"{at}, which is a spare")
     for window in snapshot.windows:
-        overlaps = window.start_us < claim.end_us and claim.start_us < window.end_us
-        if overlaps and fleet.names[node] in window.nodes and not _invited(snapshot, claim, window):
+        # Whoever was told that it may have to leave may enter what is only ahead.
+        free_until_us = claim.start_us + 1 if claim.guest else claim.end_us
+        if _in_the_way(snapshot, claim, window, node, free_until_us):
             yield Violation(Promise.WINDOW, f"{at} over [{claim.start_us}, {claim.end_us}), into '{window.name}'")
+
+
+def _in_the_way(snapshot: Snapshot, claim: Claim, window: Window, node: int, until_us: int) -> bool:
+    overlaps = window.start_us < until_us and claim.start_us < window.end_us
+    return overlaps and snapshot.fleet.names[node] in window.nodes and not _invited(snapshot, claim, window)
+
+
+def _check_core(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> Iterator[Violation]:
+    """Whoever has to leave with its surplus only has its least where nothing comes."""
+    if claim.guest is not Guest.SURPLUS or not snapshot.windows:
+        return
+    core = 0
+    for node, count in zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True):
+        kept = (seats.role, node) in claim.held
+        ways = (_in_the_way(snapshot, claim, window, node, claim.end_us) for window in snapshot.windows)
+        core += count if kept or not any(ways) else 0
+    if core < role.sizes.least:
+        story = f"{claim.story}: {role.name} has {core} members outside the windows ahead, needs {role.sizes.least}"
+        yield Violation(Promise.WINDOW, story)
 
 
 def _invited(snapshot: Snapshot, claim: Claim, window: Window) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from phalanx.engine.invariants.findings import Promise, Violation
-from phalanx.engine.invariants.reading import Room, list_alive, name_of, units_of, walk_up
+from phalanx.engine.invariants.reading import Held, Room, held_by, list_alive, name_of, sizes_of, units_of, walk_up
 from phalanx.engine.invariants.seats import check_device_use, check_sizes
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Guest
 from phalanx.model.resources import MILLI
 from phalanx.model.snapshot import Snapshot
 
@@ -26,9 +28,9 @@ def check_snapshot(snapshot: Snapshot) -> list[Violation]:
 
 
 def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
-    """Every gang is in one place, and every seat belongs to somebody."""
+    """Every gang is in one place, and every seat belongs to somebody, or to nobody for a while."""
     pending = list_alive(snapshot.pending.alive, snapshot.pending.gang)
-    running = list_alive(snapshot.running.alive, snapshot.running.gang)
+    running = [gang for gang in list_alive(snapshot.running.alive, snapshot.running.gang) if gang >= 0]
     for gang, times in Counter([*pending, *running]).items():
         if times > 1:
             yield Violation(Promise.ONCE, f"{name_of(snapshot, gang)} is {times} times among the pending and running")
@@ -37,34 +39,80 @@ def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
     for row in sorted(seated - held):
         yield Violation(Promise.ONCE, f"seats belong to running row {row}, which is nobody's")
     for row in sorted(held - seated):
-        yield Violation(Promise.WHOLE, f"{name_of(snapshot, int(snapshot.running.gang[row]))} runs and sits nowhere")
+        gang = int(snapshot.running.gang[row])
+        if gang < 0:
+            yield Violation(Promise.WHOLE, f"row {row} keeps seats busy for nobody, and there are none")
+        elif gang not in snapshot.hurt or snapshot.hurt[gang].whole:
+            yield Violation(Promise.WHOLE, f"{name_of(snapshot, gang)} runs and sits nowhere")
+    for gang in sorted(set(snapshot.hurt) - set(running)):
+        yield Violation(Promise.HURT, f"{name_of(snapshot, gang)} is hurt and holds nothing")
+    for gang in sorted(set(snapshot.pins) - set(running) - set(pending)):
+        yield Violation(Promise.SIZE, f"{name_of(snapshot, gang)} is pinned, and is not there any more")
 
 
 def _check_seats(snapshot: Snapshot) -> Iterator[Violation]:
-    """What is booked for every seat is what its members ask for."""
+    """What is booked for every seat is what its members ask for, on a node that is there."""
     allocation = snapshot.allocations
     for row in np.flatnonzero(allocation.alive).tolist():
-        gang = snapshot.gangs[int(snapshot.running.gang[allocation.running[row]])]
+        number, node = int(snapshot.running.gang[allocation.running[row]]), int(allocation.node[row])
+        if number < 0:
+            continue  # nobody's seats are what somebody left: whose shape that was is not written down
+        gang = snapshot.gangs[number]
         role, count = gang.roles[int(allocation.role[row])], int(allocation.count[row])
-        story = f"{gang.name}/{role.name} with {count} members on {snapshot.fleet.names[int(allocation.node[row])]}"
+        story = f"{gang.name}/{role.name} with {count} members on {snapshot.fleet.names[node]}"
+        if not snapshot.nodes.up[node]:
+            yield Violation(Promise.SERVICE, f"{story}, which is down")
         if allocation.taken[row].tolist() != [count * units for units in units_of(snapshot.fleet, role.shape)]:
             yield Violation(Promise.SUMS, f"{story} is booked with {allocation.taken[row].tolist()}")
         yield from check_device_use(role.shape, count, allocation.devices[row].tolist(), story)
 
 
 def _check_running(snapshot: Snapshot) -> Iterator[Violation]:
-    """Whoever runs is whole."""
-    members: Counter[tuple[int, int]] = Counter()
-    for row in np.flatnonzero(snapshot.allocations.alive).tolist():
-        place = int(snapshot.allocations.running[row]), int(snapshot.allocations.role[row])
-        members[place] += int(snapshot.allocations.count[row])
-    for row in np.flatnonzero(snapshot.running.alive).tolist():
-        gang = snapshot.gangs[int(snapshot.running.gang[row])]
-        sizes = [members[row, index] for index in range(len(gang.roles))]
+    """Whoever runs is whole; whoever was hurt is not, and runs nothing; nobody is gone when the time is over."""
+    running = snapshot.running
+    for row in np.flatnonzero(running.alive).tolist():
+        number, counted = int(running.gang[row]), int(running.members[row])
+        if number < 0:
+            if int(running.start_us[row] + running.length_us[row]) <= snapshot.now_us:
+                yield Violation(Promise.VACATED, f"row {row} keeps seats busy for nobody after its time")
+            continue
+        gang, held = snapshot.gangs[number], held_by(snapshot, row)
+        hurt = snapshot.hurt.get(number)
+        if hurt is not None and not hurt.whole:
+            yield from _check_hurt(snapshot, gang, row, held)
+            continue
+        sizes = sizes_of(gang, held)
         yield from check_sizes(gang, sizes)
-        counted = int(snapshot.running.members[row])
+        yield from _check_flags(snapshot, gang, row)
         if sum(sizes) != counted:
             yield Violation(Promise.SUMS, f"{gang.name} counts {counted} members and has {sizes}")
+
+
+def _check_flags(snapshot: Snapshot, gang: Gang, row: int) -> Iterator[Violation]:
+    """What a running row says of its gang."""
+    running = snapshot.running
+    guest = Guest(int(running.guest[row]))
+    if bool(running.preemptible[row]) != gang.preemptible or bool(running.elastic[row]) != gang.elastic:
+        yield Violation(Promise.SUMS, f"{gang.name} is said to be preemptible or elastic, and is not, or is")
+    if guest is Guest.WHOLE and not gang.preemptible:
+        yield Violation(Promise.GUEST, f"{gang.name} is a guest, and nobody may make it leave")
+    if guest is Guest.SURPLUS and not gang.elastic:
+        yield Violation(Promise.GUEST, f"{gang.name} is a guest with its surplus, and has none")
+
+
+def _check_hurt(snapshot: Snapshot, gang: Gang, row: int, held: Held) -> Iterator[Violation]:
+    """A hurt gang runs nothing, cannot be made to give anything back, and is below its least."""
+    running, sizes = snapshot.running, sizes_of(gang, held)
+    if int(running.members[row]):
+        yield Violation(Promise.HURT, f"{gang.name} is hurt and counts {running.members[row]} members")
+    if running.preemptible[row] or running.elastic[row] or running.guest[row]:
+        yield Violation(Promise.HURT, f"{gang.name} is hurt, and somebody could take what it holds")
+    if all(size >= role.sizes.least for size, role in zip(sizes, gang.roles, strict=True)):
+        yield Violation(Promise.HURT, f"{gang.name} is hurt and has {sizes}, which is enough")
+    lost = snapshot.hurt[int(running.gang[row])].lost
+    for size, more, role in zip(sizes, lost, gang.roles, strict=True):
+        if size + more > role.sizes.most:
+            yield Violation(Promise.HURT, f"{gang.name}/{role.name} has {size} and lost {more} of {role.sizes.most}")
 
 
 def _check_free(snapshot: Snapshot) -> Iterator[Violation]:
@@ -90,10 +138,16 @@ def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
     rows = np.flatnonzero(pending.alive)
     ends = (running.start_us + running.length_us)[running.alive]
     keys = list(zip(pending.eligible_us[rows].tolist(), pending.gang[rows].tolist(), strict=True))
+    waiting = [snapshot.gangs[gang] for _, gang in keys]
+    soft = any(gang.elastic or gang.preemptible for gang in waiting)
+    soft = soft or bool((running.alive & (running.elastic | running.preemptible)).any())
     known = [
-        ("in_service", bool((nodes.in_service == (nodes.up & nodes.open)).all())),
+        ("mending", not bool((nodes.mending & ~(nodes.up & nodes.open)).any())),
+        ("in_service", bool((nodes.in_service == (nodes.mending & ~snapshot.fleet.spare)).all())),
+        ("draining", not bool((nodes.draining & nodes.open).any())),
         ("gated", snapshot.gated or not pending.gate[rows].any()),
         ("molding", snapshot.molding or not pending.elastic[rows].any()),
+        ("soft", snapshot.soft or not soft),
         ("limited", snapshot.limited or not ((snapshot.queues.limit >= 0).any() or (snapshot.users.limit >= 0).any())),
         ("in_order", not snapshot.in_order or (keys == sorted(keys) and len(set(pending.priority[rows].tolist())) < 2)),
         ("on_time", not snapshot.on_time or bool((ends > snapshot.now_us).all())),

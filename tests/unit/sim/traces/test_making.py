@@ -142,9 +142,10 @@ def test_language_models_are_like_kalos():
     assert share == pytest.approx(0.94, abs=0.05)
 
 
-def test_jobs_of_a_node_and_more_save_their_work():
+def test_jobs_that_train_save_their_work_and_take_whole_nodes():
     found = make_workload("llm", 500, 1, NODES)
-    assert all((gang.snapshot is not None) == (gang.members_max >= 8) for gang in found.gangs)
+    assert all(gang.snapshot is not None for gang in found.gangs if gang.members_max > 8)
+    assert all(gang.snapshot is None for gang in found.gangs if gang.members_max < 8)
     assert {gang.members_max % 8 for gang in found.gangs if gang.members_max > 8} == {0}
 
 
@@ -203,6 +204,11 @@ def test_no_share_changes_nothing():
 def test_what_cannot_be_made(model, jobs, how, why):
     with pytest.raises(BadInput, match=why):
         make_workload(model, jobs, 1, NODES, **how)
+
+
+def test_more_failures_than_anybody_wants():
+    with pytest.raises(BadInput, match=r"--mtbf is so short that some .* failures would follow"):
+        make_workload("llm", 50, 1, NODES, breakage=Breakage(1, 1))
 
 
 def test_a_cluster_without_gpus():

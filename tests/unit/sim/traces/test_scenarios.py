@@ -54,7 +54,7 @@ events:
   - {at: 7, resize: {B: 3}}
   - {at: 8, resize: {B: auto}}
   - {at: 9, cancel: D}
-policy: [fcfs, {name: easy, reservations: 2}]
+policy: [fcfs, {name: easy, reservations: 2}, {name: rotate, quantum: 90s}, {name: goodput, rotate: true, min_runtime: 1m}]
 until: 1d
 """
 

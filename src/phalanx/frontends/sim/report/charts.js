@@ -94,7 +94,7 @@ function usageChart(host, run, horizon, group, isLast) {
     picture.append(
       draw("path", { d: stepPath(t, busyShare, x, y, floor), style: { fill: "var(--p-restore)", opacity: 0.55 } }),
       draw("path", { d: stepPath(t, productiveShare, x, y, floor), style: { fill: "var(--p-productive)" } }),
-      draw("path", { d: stepPath(t, busyShare, x, y), fill: "none", "stroke-width": 1, style: { stroke: "var(--ink)", opacity: 0.65 } }),
+      draw("path", { d: stepPath(t, busyShare, x, y), fill: "none", "stroke-width": 1, style: { stroke: "var(--ink)", opacity: t.length > 250 ? 0.25 : 0.6 } }),
     );
     follow(picture, x, floor, group, (at) => [
       make("p", { class: "head" }, `${run.policy}, ${sayTime(at)}`),

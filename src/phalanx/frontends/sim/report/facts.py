@@ -27,7 +27,7 @@ from phalanx.frontends.sim.scenario import Scenario
 from phalanx.model.queue import DEFAULT_QUEUE
 from phalanx.model.resources import DEVICE_KIND
 
-STEPS_MOST: Final = 720
+STEPS_MOST: Final = 360
 QUEUE_STEPS_MOST: Final = 120
 CURVE_POINTS_MOST: Final = 300
 SLOWEST_MOST: Final = 25

@@ -107,14 +107,15 @@ class Gantt {
     }
     if (this.colour === "gang") return { entries: [["colours tell neighbours apart", this.series[0]]], pick: (_, index) => this.series[index % COLOURED_MOST] };
     const column = this.colour === "queue" ? T_QUEUE : T_USER;
-    const counts = new Map();
-    for (const gang of told) counts.set(gang[column], (counts.get(gang[column]) || 0) + 1);
-    const ranked = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || a - b);
+    const used = new Map(told.map((gang) => [gang[column], 0]));
+    const { boxes } = this.picture;
+    if (boxes) boxes.gang.forEach((gang, index) => used.set(told[gang][column], used.get(told[gang][column]) + boxes.height[index] * boxes.length[index]));
+    const ranked = [...used.keys()].sort((a, b) => used.get(b) - used.get(a) || a - b);
     const named = ranked.length <= COLOURED_MOST + 1 ? ranked : ranked.slice(0, COLOURED_MOST);
     const entries = named.map((each, index) => [this.word(each) || "(none)", this.series[index]]);
-    if (ranked.length > named.length) entries.push([`${ranked.length - named.length} others`, this.series[7]]);
-    const place = new Map(named.map((each, index) => [each, index]));
-    return { entries, pick: (gang) => this.series[place.get(gang[column]) ?? 7] };
+    if (ranked.length > named.length) entries.push([`${ranked.length - named.length} others`, this.css("--p-other")]);
+    const colours = new Map(named.map((each, index) => [each, this.series[index]]));
+    return { entries, pick: (gang) => colours.get(gang[column]) || this.css("--p-other") };
   }
 
   legend(entries) {
@@ -153,9 +154,34 @@ class Gantt {
     const [low, high] = this.data.horizon;
     const margin = (high - low || 1) * 0.01;
     const plot = this.height - AXIS_HEIGHT;
-    const shown = this.view === "gang" ? Math.min(this.rowsHigh, plot / 17) : this.rowsHigh;
+    const shown = this.view === "gang" ? Math.min(this.rowsHigh, plot / 15) : this.rowsHigh;
     this.win = { t0: low - margin, t1: high + margin, y0: 0, y1: Math.max(shown, 1) };
+    if (this.view === "gang" && shown < this.rowsHigh) {
+      const [start, end] = this.spanShown();
+      Object.assign(this.win, { t0: start - (end - start) * 0.02, t1: end + (end - start) * 0.02 });
+      this.clamp();
+    }
     this.paint();
+  }
+
+  /** From the first submit to the last end of the gangs whose rows are in sight. */
+  spanShown() {
+    const rows = this.picture.rows.slice(Math.floor(this.win.y0), Math.ceil(this.win.y1));
+    const stretches = rows.flatMap(([, parts]) => parts);
+    return [Math.min(...stretches.map(([start]) => start)), Math.max(...stretches.map(([, end]) => end))];
+  }
+
+  /** Rows are in the order of their submit: scrolling down would leave everything to the right, so time comes along. */
+  follow() {
+    if (this.view !== "gang" || !this.picture.rows.length) return;
+    const [start, end] = this.spanShown();
+    const { win } = this;
+    const long = win.t1 - win.t0;
+    if (start < win.t0 || end > win.t1) {
+      const from = end - start <= long ? (start + end - long) / 2 : start - long * 0.02;
+      Object.assign(win, { t0: from, t1: from + long });
+      this.clamp();
+    }
   }
 
   zoom(inTime, inRows, px, py) {
@@ -234,11 +260,15 @@ class Gantt {
       } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         event.preventDefault();
         this.pan(-event.deltaX, 0);
-      } else if (this.pan(0, -event.deltaY)) event.preventDefault();
+      } else if (this.pan(0, -event.deltaY)) {
+        event.preventDefault();
+        this.follow();
+      }
     }, { passive: false });
     canvas.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: [80, 0], ArrowRight: [-80, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
-      if (step) this.pan(...step);
+      if (step && this.pan(...step) && step[1]) this.follow();
+      else if (step) this.paint();
       else if (event.key === "+" || event.key === "=") this.zoom(0.7, event.shiftKey && event.key === "=" ? 0.7 : 1);
       else if (event.key === "-") this.zoom(1.4, 1);
       else if (event.key === "0") this.reset();
@@ -296,7 +326,7 @@ class Gantt {
 
   drawGrid() {
     const { pen, win } = this;
-    this.time = timeTicks(win.t0, win.t1, Math.max(3, Math.floor((this.width - this.left) / 90)));
+    this.time = timeTicks(win.t0, win.t1, Math.max(3, Math.floor((this.width - this.left) / (this.width > 600 ? 90 : 60))));
     pen.strokeStyle = this.css("--line");
     pen.lineWidth = 1;
     pen.beginPath();
@@ -338,7 +368,7 @@ class Gantt {
     pen.fillRect(left, top, wide, tall);
     if (!runs || tall < 11 || wide < 34) return;
     const from = Math.max(left, this.left);
-    const room = left + wide - from - 8;
+    const room = Math.min(left + wide, this.width) - from - 8;
     if (room < 26) return;
     const node = this.tops.findIndex((each) => this.y(each) > top + 1);
     const first = Math.min(top + tall, node < 0 ? Infinity : this.y(this.tops[node])) - top;
@@ -456,7 +486,7 @@ class Gantt {
     pen.fillStyle = this.css("--muted");
     pen.textAlign = "right";
     const label = (text, top, bottom) => {
-      const middle = (Math.max(top, 0) + Math.min(bottom, this.height - AXIS_HEIGHT)) / 2;
+      const middle = Math.max(6, (Math.max(top, 0) + Math.min(bottom, this.height - AXIS_HEIGHT)) / 2);
       pen.fillText(this.cut(text, this.left - 8), this.left - 6, middle);
     };
     if (this.view === "gang") {

@@ -7,7 +7,7 @@ function drawPage() {
   const policies = data.runs.map((run, index) => [run.policy, seriesColour(index), seriesDash(index)]);
   ledgerBars(at("ledger-bars"), data);
 
-  at("usage").append(legend([["productive (goodput)", "var(--p-productive)"], ["busy, not productive", "var(--p-restore)"], ["utilization", "var(--ink)", ""]]));
+  at("usage").append(legend([["productive (goodput)", "var(--p-productive)"], ["busy, but not productive (both together: utilization)", "var(--p-restore)"]]));
   const overTime = linked();
   data.runs.forEach((run, index) => usageChart(at("usage"), run, data.horizon, overTime, index === data.runs.length - 1));
 

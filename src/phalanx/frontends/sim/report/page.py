@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from itertools import accumulate
 from typing import Final
 
 from phalanx.frontends.sim.report.csvs import make_tables
@@ -135,10 +136,12 @@ def _table(
     """A table of texts that are already safe. Columns in `right` hold numbers; `groups` are headers over several."""
     numeric = range(1, len(headers)) if right is None else right
     above = "".join(f'<th colspan="{wide}" scope="colgroup" class="over">{escape(text)}</th>' for text, wide in groups)
-    head = "".join(
-        f'<th scope="col"{_right(column in numeric)}>{escape(text)}</th>' for column, text in enumerate(headers)
-    )
-    body = "".join(f"<tr>{_cells(row, numeric)}</tr>\n" for row in rows)
+    kinds = ["n" if column in numeric else "" for column in range(len(headers))]
+    for column in accumulate(wide for _, wide in groups[:-1]):
+        kinds[column] += " first"  # a gap before every group
+    named_by = [f' class="{kind.strip()}"' if kind else "" for kind in kinds]
+    head = "".join(f'<th scope="col"{kind}>{escape(text)}</th>' for text, kind in zip(headers, named_by, strict=True))
+    body = "".join(f"<tr>{_cells(row, named_by)}</tr>\n" for row in rows)
     named = f' class="{kind}"' if kind else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
@@ -147,13 +150,9 @@ def _table(
     )
 
 
-def _cells(row: Sequence[str], numeric: range) -> str:
+def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
     first = f'<th scope="row">{row[0]}</th>'
-    return first + "".join(f"<td{_right(column in numeric)}>{text}</td>" for column, text in enumerate(row[1:], 1))
-
-
-def _right(numeric: bool) -> str:  # noqa: FBT001 - a choice between two attributes
-    return ' class="n"' if numeric else ""
+    return first + "".join(f"<td{kind}>{text}</td>" for text, kind in zip(row[1:], kinds[1:], strict=True))
 
 
 def _lines_table(policies: Sequence[str], lines: Sequence[Line], caption: str, kind: str) -> str:

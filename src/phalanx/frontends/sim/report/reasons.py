@@ -38,7 +38,8 @@ class Listener:
             if code is not Code.NONE:
                 name = state.gangs[number].name
                 self.counts.setdefault(name, Counter())[code] += 1
-                self.told[name, code] = (message, needed, available)
+                # When it was expected to start is of no interest once it has.
+                self.told[name, code] = (message.split("; expected to start", 1)[0], needed, available)
 
     def write_into(self, result: SimResult) -> None:
         """Give every gang that waited the reason it was given most often, in its last words."""

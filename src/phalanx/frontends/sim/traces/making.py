@@ -26,8 +26,9 @@ JOBS_MAX: Final = 10_000_000
 _LLM_LOAD: Final = 0.9  # where nothing is said; the published summary has no rate that fits another cluster
 _USERS: Final = 24
 _HALVINGS: Final = 60
+_FAILURES_MAX: Final = 1_000_000
 
-#: Jobs of language models that fill a node or more save their work, or no cluster would ever finish one.
+#: What trains a language model saves its work, or no cluster would ever finish one; what evaluates it does not.
 _LLM_HABIT: Final = SnapshotHabit(every_us=1_800 * SECOND_US, stall_us=5 * SECOND_US, restore_us=60 * SECOND_US)
 _LLM_STARTUP_US: Final = 60 * SECOND_US
 
@@ -96,8 +97,8 @@ def _draw(
         for _ in range(jobs):
             drawn = llm.draw_job(rng, machine, per_node)
             times = round(drawn.run_s * SECOND_US), round(drawn.believed_s * SECOND_US)
-            long = (_LLM_HABIT, _LLM_STARTUP_US) if drawn.size >= per_node else (None, 0)
-            drafts.append(_Draft(drawn.size, *times, *long))
+            trains = drawn.kind is not llm.EVALUATION
+            drafts.append(_Draft(drawn.size, *times, *((_LLM_HABIT, _LLM_STARTUP_US) if trains else (None, 0))))
         return drafts, _accumulate(rng, jobs, llm.draw_gap_s), lublin.ALL.weights()
     numbers = lublin.BATCH if model == "lublin" else lublin.ALL
     for _ in range(jobs):
@@ -155,6 +156,11 @@ def _with_failures(scenario: Scenario, breakage: Breakage, seed: int) -> Scenari
     """Failures for twice as long as jobs arrive and the longest runs: a late job meets them too."""
     longest_us = max(truth.duration_us for truth in scenario.truths)
     until_us = min(TIME_US_MAX // 2, 2 * (scenario.gangs[-1].submit_us + longest_us))
+    expected = len(scenario.nodes) * until_us // (breakage.mtbf_us + breakage.mttr_us)
+    if expected > _FAILURES_MAX:
+        raise BadInput(
+            f"--mtbf is so short that some {expected:,} failures would follow; the most is {_FAILURES_MAX:,}"
+        )
     events = failure_events(scenario.nodes, breakage.mtbf_us, breakage.mttr_us, until_us, seed)
     return replace(scenario, events=events)
 

@@ -23,6 +23,7 @@ from phalanx.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from phalanx.model.topology import Topology
 from phalanx.model.window import Window
 from phalanx.perfmodel.speedup import Amdahl, Linear, Speedup
+from phalanx.policy import LENGTHS
 
 Tree = dict[str, Any]
 
@@ -45,7 +46,7 @@ def tree_of(scenario: Scenario) -> Tree:
     tree["gangs"] = [_gang(gang, truth) for gang, truth in pairs]
     tree["events"] = [_event(event) for event in scenario.events]
     if scenario.policies != ((DEFAULT_POLICY, {}),):
-        tree["policy"] = [{"name": name, **options} if options else name for name, options in scenario.policies]
+        tree["policy"] = [_policy(name, options) for name, options in scenario.policies]
     if scenario.until_us is not None:
         tree["until"] = _seconds(scenario.until_us)
     return {key: value for key, value in tree.items() if value}
@@ -185,6 +186,14 @@ def _queue(queue: Queue) -> Tree:
     if queue.weight != 1:
         tree["weight"] = queue.weight
     return tree | _said({"guarantee": _amounts(queue.guarantee), "limit": _amounts(queue.limit)})
+
+
+def _policy(name: str, options: Mapping[str, object]) -> str | Tree:
+    """A name, or a mapping of options; those that are lengths of time are kept in microseconds."""
+    tree: Tree = {"name": name}
+    for key, value in options.items():
+        tree[key] = _seconds(value) if key in LENGTHS and type(value) is int else value
+    return tree if options else name
 
 
 def _window(window: Window) -> Tree:

@@ -1,0 +1,202 @@
+"""Everything the engine knows of a cluster as one JSON file, schema `phalanx.state/1`.
+
+Written by whoever has a `State` (today the simulator at an instant), read by `control.restore`. What a gang or a
+node *is* stands under `spec`, in the words of scenario files; what has happened to it stands beside that, times as
+integer microseconds of the cluster's clock. Gangs that have ended are left out, but for the few that something
+still points to. Gangs stand in order of arrival, which is what ties break by; their numbers are not written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from phalanx.control.records import Group, Past, Record
+from phalanx.control.spec.writing import amounts_tree, gang_tree, node_tree, policy_tree, queue_tree
+from phalanx.control.state import State
+from phalanx.model.fleet import Fleet
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Guest, Reservation, Seats
+from phalanx.model.window import Window
+
+SCHEMA: Final = "phalanx.state/1"
+
+Tree = dict[str, Any]
+
+#: Columns of a running gang that are nowhere else, with the key they stand under.
+RUN_COLUMNS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us")
+
+
+def dump_state(
+    state: State,
+    policy: tuple[str, Mapping[str, object]] | None = None,
+    drains: Mapping[str, int] | None = None,
+) -> Tree:
+    """The state as plain values. `policy`: what it ran under; `drains`: when drained nodes must be empty, by name."""
+    kept = _list_kept(state)
+    seated = sorted((n for n in kept if state.records[n].phase.seated), key=lambda n: state.records[n].row)
+    queues = state.tenants._queues  # noqa: SLF001 - as they were described, with kinds that no node has now
+    tree: Tree = {"schema": SCHEMA, "now_us": state.now_us}
+    if policy is not None:
+        tree["policy"] = policy_tree(*policy)
+    tree |= {
+        "default_walltime_us": state.default_walltime_us,
+        "evictions_in_vain": state.evictions_in_vain,
+        "devices_split": state.shared,
+        "levels": list(state.fleet.levels[:-1]),
+        "nodes": _dump_nodes(state, drains or {}),
+        "queues": [queue_tree(queue) for queue in queues],
+        "decayed": _dump_decayed(state),
+        "users": _dump_users(state),
+        "windows": [_dump_window(window) for window in state.windows],
+        "ended": {name: phase.value for name, phase in sorted(state.ended.items())},
+        "gangs": [_dump_gang(state, number) for number in kept],
+        "started": [state.gangs[number].name for number in seated],
+        "groups": [
+            {"word": group.word, "wanted": group.wanted, "gangs": [state.gangs[number].name for number in group.gangs]}
+            for group in _list_groups(state)
+        ],
+        "pins": {state.gangs[number].name: members for number, members in state.pins.items()},
+        "vacating": [_dump_vacating(state, until_us, ghost) for until_us, ghost in state.vacating],
+        "promises": [_dump_promise(state, promise) for promise in state.promises.values()],
+    }
+    return tree
+
+
+def format_state(tree: Tree) -> str:
+    """The JSON text, with a line for every node, gang and promise, so that two dumps can be compared by eye."""
+    parts = []
+    for key, value in tree.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines = ",\n".join("  " + json.dumps(item, ensure_ascii=False) for item in value)
+            parts.append(f" {json.dumps(key)}: [\n{lines}\n ]")
+        else:
+            parts.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _list_groups(state: State) -> list[Group]:
+    """Groups that may still start, or that somebody may still join."""
+    records = state.records
+    return [
+        group
+        for group in state.groups
+        if len(group.gangs) < group.wanted
+        or any(not records[number].phase.ended and not records[number].attempts for number in group.gangs)
+    ]
+
+
+def _list_kept(state: State) -> list[int]:
+    """Gangs that have not ended, and those that a group or seats being vacated still name."""
+    named = {number for group in _list_groups(state) for number in group.gangs}
+    named |= {state.number_by_name[ghost.gang.name] for _, ghost in state.vacating}
+    return [number for number, record in enumerate(state.records) if not record.phase.ended or number in named]
+
+
+# ---- the cluster
+
+
+def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
+    entries = []
+    for index, node in enumerate(state.fleet.nodes):
+        entry: Tree = {"spec": node_tree(node)}
+        if not state.up[index]:
+            entry["up"] = False
+        if not state.open[index]:
+            entry["open"] = False
+        if state.draining[index]:
+            entry["draining"] = True
+            if node.name in drains:
+                entry["drain_by_us"] = drains[node.name]
+        if state.trust.kills.get(index):
+            entry["kills_us"] = list(state.trust.kills[index])
+        if index in state.trust.until_us:
+            entry["suspect_until_us"] = state.trust.until_us[index]
+        entries.append(entry)
+    return entries
+
+
+def _dump_decayed(state: State) -> Tree:
+    """What queues used in the past, as far as it is not forgotten: units by kind, by queue."""
+    columns, kinds = state.tenants.queue_columns, state.fleet.kind_index
+    rows = ((name, columns.decayed[row]) for row, name in enumerate(columns.names))
+    return {name: {kind: int(past[at]) for kind, at in kinds.items() if past[at]} for name, past in rows if past.any()}
+
+
+def _dump_users(state: State) -> list[Tree]:
+    limits = {user.name: user.limit for user in state.tenants._users}  # noqa: SLF001 - as above
+    return [{"name": name, "limit": amounts_tree(limits.get(name, {}))} for name in state.tenants.user_columns.names]
+
+
+def _dump_window(window: Window) -> Tree:
+    tree: Tree = {"name": window.name, "nodes": list(window.nodes)}
+    tree |= {"start_us": window.start_us, "end_us": window.end_us}
+    return tree | _said(users=list(window.users), queues=list(window.queues))
+
+
+# ---- gangs
+
+
+def _dump_gang(state: State, number: int) -> Tree:
+    record = state.records[number]
+    entry: Tree = {"spec": gang_tree(record.gang), "phase": record.phase.value, "eligible_us": record.eligible_us}
+    curve = state.curves.get(number)
+    if curve is not None:
+        entry["curve"] = [list(point) for point in curve]
+    waits = [name for name in record.gang.after.names if name in record.waits_for]
+    entry |= _said(attempts=record.attempts, held=record.held, waits_for=waits, doomed_by=record.doomed_by)
+    if number in state.judged:
+        entry["infeasible"] = True
+    if record.history is not None:
+        entry |= _said(past=_dump_past(state, number, record.history))
+    if record.phase.seated:
+        columns = state.running.columns
+        entry["run"] = {key: int(columns[key][record.row]) for key in RUN_COLUMNS}
+        guest = Guest(int(columns["guest"][record.row]))
+        entry["run"] |= _said(guest=guest.name.lower() if guest else "")
+        entry["seats"] = _dump_seats(state.fleet, record.gang, record.seats)
+    if number in state.hurt:
+        hurt = state.hurt[number]
+        entry["hurt"] = {"lost": list(hurt.lost), "whole": hurt.whole}
+    return entry
+
+
+def _dump_past(state: State, number: int, past: Past) -> Tree:
+    tree = _said(evictions=past.evictions, failures=past.failures, attained_us=past.attained_us, forced=past.forced)
+    if past.left_us is not None:
+        tree["left_us"] = past.left_us
+    if past.resting:
+        tree["rests_until_us"] = next(
+            at_us for at_us, what, whom, token in state.timers if (what, whom, token) == ("rest", number, past.token)
+        )
+    return tree
+
+
+def _dump_seats(fleet: Fleet, gang: Gang, seats: Sequence[Seats]) -> list[Tree]:
+    return [{"role": gang.roles[each.role].name, "at": list(_dump_places(fleet, each))} for each in seats]
+
+
+def _dump_places(fleet: Fleet, seats: Seats) -> Iterable[Tree]:
+    """Nodes in rank order, with the thousandths of each device that are taken there."""
+    for node, count, devices in zip(seats.nodes.tolist(), seats.counts.tolist(), seats.devices.tolist(), strict=True):
+        place: Tree = {"node": fleet.names[node], "members": count}
+        yield place | _said(devices={str(device): milli for device, milli in enumerate(devices) if milli})
+
+
+def _dump_vacating(state: State, until_us: int, ghost: Record) -> Tree:
+    start_us = int(state.running.columns["start_us"][ghost.row])
+    seats = _dump_seats(state.fleet, ghost.gang, ghost.seats)
+    return {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
+
+
+def _dump_promise(state: State, promise: Reservation) -> Tree:
+    gangs = [state.gangs[number] for number in promise.gangs]
+    seats = [_dump_seats(state.fleet, gang, each) for gang, each in zip(gangs, promise.seats, strict=True)]
+    times = {"start_us": promise.start_us, "end_us": promise.end_us}
+    return {"gangs": [gang.name for gang in gangs], **times, "seats": seats}
+
+
+def _said(**keys: object) -> Tree:
+    """What differs from its default; everything here is empty, 0 or false by default."""
+    return {key: value for key, value in keys.items() if value}

@@ -1,0 +1,86 @@
+"""Gangs go: they end, are cancelled, or give everything back and wait again.
+
+Whoever waits for an end is told; whoever needed it to be a success is cancelled with it.
+"""
+
+from __future__ import annotations
+
+from phalanx.control.seating import attained_us, keep_busy, past_of, unseat
+from phalanx.control.tables import Tables
+from phalanx.control.waiting import queue_up, set_gates
+from phalanx.engine.lifecycle import Happening, Phase, advance
+
+
+def leave(state: Tables, number: int, happening: Happening) -> None:
+    """Give back everything a gang holds, or take a pending one out of the queue."""
+    state.thaw()
+    record = state.records[number]
+    was = record.phase
+    record.phase = advance(was, happening, record.gang.name)
+    if was is Phase.PENDING:
+        state.pending.remove(record.row)
+        state.promises.pop(number, None)
+    else:
+        if record.history is not None or happening is Happening.LOSE:
+            past = past_of(record)
+            past.token += 1
+            past.claim = None
+            past.attained_us += attained_us(state, record) if was is Phase.RUNNING else 0
+        starts_us = int(state.running.columns["start_us"][record.row])
+        unseat(state, record)
+        state.running.remove(record.row)
+        state.hurt.pop(number, None)
+        if was is Phase.STARTING:  # whoever was about to leave these seats still sits there
+            keep_busy(state, record, record.seats, starts_us)
+    record.row, record.seats = -1, ()
+    state.unsettle()
+
+
+def end(state: Tables, number: int, happening: Happening) -> list[int]:
+    """A gang has ended, well or badly; the answer is whoever is cancelled with it."""
+    leave(state, number, happening)
+    name, phase = state.gangs[number].name, state.records[number].phase
+    state.ended[name] = phase
+    state.pins.pop(number, None)
+    return tell_dependents(state, name, succeeded=phase is Phase.COMPLETED)
+
+
+def cancel(state: Tables, number: int) -> list[int]:
+    """Somebody does not want it any more; the answer is whoever else is cancelled with it."""
+    if state.records[number].phase.ended:
+        return []
+    waiting = state.records[number].phase is Phase.PENDING
+    cancelled = end(state, number, Happening.CANCEL)
+    group = state.records[number].group
+    if waiting and group >= 0:
+        for other in state.groups[group].gangs:
+            record = state.records[other]
+            if record.phase is Phase.PENDING and not record.attempts:
+                cancelled += [other, *cancel(state, other)]
+    return cancelled
+
+
+def requeue(state: Tables, number: int) -> None:
+    """A gang gives everything back and waits again, with its age."""
+    leave(state, number, Happening.LOSE)
+    queue_up(state, number, state.records[number])
+
+
+def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
+    """Free those who waited for this end; cancel, for good, those who needed it to be a success."""
+    state.ended.setdefault(name, Phase.FAILED)
+    cancelled: list[int] = []
+    for number in state.dependents.pop(name, ()):
+        record = state.records[number]
+        if record.phase is not Phase.PENDING:
+            continue
+        if succeeded or record.gang.after.any_end:
+            record.waits_for = record.waits_for - {name}
+            record.eligible_us = max(record.eligible_us, state.now_us)
+            state.pending.columns["eligible_us"][record.row] = record.eligible_us
+            state.order.kept = False
+            set_gates(state, record)
+        else:
+            record.doomed_by = name
+            cancelled += [number, *cancel(state, number)]
+    return cancelled

@@ -1,0 +1,198 @@
+"""Policies by name, and those that users write themselves: `path/to/file.py:NAME`.
+
+The file is Python and is run to get the value; the core stays without IO, so this is done here. What a user's
+order returns is checked whenever it is used: a row that it drops would be a gang that never has a turn.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+
+from phalanx.control.spec.errors import BadInput, show, suggest
+from phalanx.engine.policy import Order, Policy
+from phalanx.model.fleet import IntArray
+from phalanx.model.snapshot import Snapshot
+from phalanx.policy import POLICIES, named, with_options
+
+#: Ways of getting room that the engine knows.
+TAKES: Final = ("shrink", "preempt", "reclaim", "move")
+
+_HERE: Final = (Path(),)
+
+
+def find_policy(name: str, options: Mapping[str, object] | None = None, places: Sequence[Path] = _HERE) -> Policy:
+    """A named policy or one of a file, with options laid over it. A relative path is looked for in the places."""
+    place = _parse_place(name)
+    if place is None:
+        return named(name, options)
+    path = _find_file(place[0], places)
+    return with_options(_checked(path, place[1]), options or {})
+
+
+def settle_name(name: str, places: Sequence[Path] = _HERE) -> str:
+    """The same name with the path of its file found, so that it means the same wherever it is read next."""
+    place = _parse_place(name)
+    return name if place is None else f"{_find_file(place[0], places)}:{place[1]}"
+
+
+def _parse_place(name: str) -> tuple[str, str] | None:
+    """Path and NAME; None of a word that is no file at all."""
+    path, colon, word = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        if not word:
+            raise BadInput(f"policy {show(name)} ends with a colon; write {path}:NAME, NAME being the policy in it")
+        return path, word
+    if name.endswith(".py") or (colon and "/" in path):
+        said = name if name.endswith(".py") else "path/to/file.py"
+        raise BadInput(f"policy {show(name)} does not say which policy of the file; write {said}:NAME")
+    return None
+
+
+def _find_file(text: str, places: Sequence[Path]) -> Path:
+    path = Path(text).expanduser()
+    tried = [path] if path.is_absolute() else [place / path for place in places]
+    found = next((each for each in tried if each.is_file()), None)
+    if found is not None:
+        return found
+    folder = next((each for each in tried if each.is_dir()), None)
+    if folder is not None:
+        raise BadInput("is a folder, not a Python file", file=str(folder))
+    looked = " and ".join(dict.fromkeys(str(each) for each in tried))
+    raise BadInput(f"there is no policy file {show(text)} (looked for {looked}); check the path")
+
+
+def _checked(path: Path, word: str) -> Policy:
+    """The policy of this name in a file, with an order that is checked."""
+    label = f"{path.name}:{word}"
+    stat = path.stat()
+    module = _run_file(str(path.resolve()), str(path), (stat.st_mtime_ns, stat.st_size))
+    value = vars(module).get(word)
+    policies = [key for key, each in vars(module).items() if isinstance(each, Policy)]
+    if value is None:
+        nothing = "nor any policy; make one with dataclasses.replace(POLICIES['easy'], name=…, order=…)"
+        raise BadInput(f"has no {word}{'; ' + suggest(word, policies) if policies else ', ' + nothing}", file=str(path))
+    if not isinstance(value, Policy):
+        what = (
+            "an order, not a policy; write"
+            if callable(value)
+            else f"of type {type(value).__name__}, not a policy; write"
+        )
+        raise BadInput(f"{word} is {what} replace(POLICIES['easy'], name='mine', order=…)", file=str(path))
+    _check_fields(value, word, str(path))
+    # A copy that kept its model's name would stand beside it in every table, and one called pod-fifo would be
+    # taken for the baseline.
+    own = label if value.name in POLICIES else value.name
+    return replace(value, name=own, order=CheckedOrder(value.order, str(path), word))
+
+
+def _check_fields(policy: Policy, word: str, file: str) -> None:
+    """What a dataclass does not check: a slip here would do nothing, in silence."""
+    # As plain objects: the file is Python, so that the annotations of `Policy` promise nothing.
+    said: dict[str, object] = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    takes = said["takes"]
+    ways = [str(way) for way in takes] if isinstance(takes, set | frozenset | tuple | list) else []
+    unknown = next((way for way in ways if way not in TAKES), None)
+    length = "must be a whole number of microseconds above 0, or None"
+    checks = {
+        "name": (isinstance(said["name"], str) and bool(said["name"].strip()), "must be a word"),
+        "order": (callable(said["order"]), "must be a function of a snapshot and rows"),
+        "reservations": (_is_count(said["reservations"]), "must be a whole number from 0"),
+        "fill": (said["fill"] in ("arrival", "shortest"), "must be 'arrival' or 'shortest'"),
+        "takes": (bool(ways) or takes == frozenset(), "must be a set of words, as frozenset({'shrink'})"),
+        "min_runtime_us": (_is_count(said["min_runtime_us"]), "must be a whole number of microseconds from 0"),
+        "max_evictions": (_is_count(said["max_evictions"]), "must be a whole number from 0"),
+        "quantum_us": (_is_length(said["quantum_us"]), length),
+        "half_life_us": (_is_length(said["half_life_us"]), length),
+    }
+    for key, (fine, rule) in checks.items():
+        if not fine:
+            raise BadInput(f"{word}: {key} {rule} (got {show(said[key])})", file=file)
+    if unknown is not None:
+        raise BadInput(f"{word}: takes names {show(unknown)}; {suggest(unknown, TAKES)}", file=file)
+
+
+def _is_length(value: object) -> bool:
+    return value is None or (_is_count(value) and value != 0)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+@lru_cache(maxsize=64)
+def _run_file(path: str, shown: str, version: tuple[int, int]) -> ModuleType:
+    """Run a user's file once per version of it, without leaving compiled files beside it."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as bad:
+        raise BadInput(f"cannot be read: {bad.strerror or bad}", file=shown) from None
+    except ValueError:
+        raise BadInput("is not UTF-8 text; is it Python at all?", file=shown) from None
+    module = ModuleType(f"phalanx_policy_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # dataclasses look their module up by name
+    try:
+        exec(compile(text, path, "exec"), vars(module))  # noqa: S102 - the user's own code, named by the user
+    except SyntaxError as bad:
+        raise BadInput(f"is not Python: {bad.msg}", file=shown, line=bad.lineno) from None
+    except (Exception, SystemExit) as bad:  # noqa: BLE001 - whatever a user's file raises is one message
+        raise BadInput(f"failed when it was run: {_tell(bad)}", file=shown, line=_line_in(bad, path)) from None
+    return module
+
+
+def _tell(bad: BaseException) -> str:
+    return f"{type(bad).__name__}: {bad}" if str(bad) else type(bad).__name__
+
+
+def _line_in(bad: BaseException, path: str) -> int | None:
+    """The innermost line of the user's file on the way to a failure."""
+    lines = [frame.lineno for frame in traceback.extract_tb(bad.__traceback__) if frame.filename == path]
+    return lines[-1] if lines else None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOrder:
+    """A user's order that is held to its word: the rows it got, each once, in the order of their turn."""
+
+    order: Order
+    file: str
+    word: str
+
+    def __call__(self, snapshot: Snapshot, rows: IntArray) -> IntArray:
+        """The rows in the user's order, or a refusal that says what is wrong with it."""
+        given = rows.copy()  # an order may sort in place
+        try:
+            answer: object = self.order(snapshot, rows)
+            found = np.asarray(answer)
+        except Exception as bad:  # noqa: BLE001 - whatever a user's order raises is one message
+            line = _line_in(bad, str(Path(self.file).resolve()))
+            raise BadInput(f"the order of {self.word} failed: {_tell(bad)}", file=self.file, line=line) from None
+        if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)):
+            self._refuse(f"returned {_kind(answer)}, which is no list of rows")
+        if np.array_equal(np.sort(found), np.sort(given)):
+            return found.astype(np.int64, copy=False)
+        if len(np.setdiff1d(found, given)):
+            self._refuse("returned rows that it was not given")
+        lost = len(np.setdiff1d(given, found))
+        if lost:
+            self._refuse(f"dropped {lost} of {len(given)} rows")
+        return self._refuse(f"returned {len(found)} rows for {len(given)}, some of them twice")
+
+    def _refuse(self, what: str) -> IntArray:
+        rule = "it must return every row it was given, each once, in the order of their turn: rows[np.lexsort(…)]"
+        raise BadInput(f"the order of {self.word} {what}; {rule}", file=self.file)
+
+
+def _kind(answer: object) -> str:
+    if isinstance(answer, np.ndarray):
+        return f"an array of {answer.dtype} with {answer.ndim} dimensions"
+    return "nothing" if answer is None else f"a {type(answer).__name__}"

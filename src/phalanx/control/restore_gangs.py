@@ -1,0 +1,269 @@
+"""One gang of a dumped state: what it is, where it stands, where it sits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from phalanx.control.records import NOTHING, Past
+from phalanx.control.seating import add_running, past_of
+from phalanx.control.spec.errors import show
+from phalanx.control.spec.gangs import Known, parse_gang
+from phalanx.control.spec.quantity import number as exact_number
+from phalanx.control.spec.sizes import MEMBERS_MAX
+from phalanx.control.spec.spot import Fields, Spot
+from phalanx.control.state import State
+from phalanx.engine.lifecycle import Phase
+from phalanx.engine.view import find_need
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind, Guest, Seats
+from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.snapshot import Hurt
+
+#: As in `restore`.
+MOST: Final = 1 << 61
+#: How often something may have happened to one gang.
+TIMES_MOST: Final = 1 << 30
+
+GANG_KEYS: Final = (
+    *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "past"),
+    *("run", "seats", "hurt"),
+)
+PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "rests_until_us")
+RUN_KEYS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us", "guest")
+GUESTS: Final = ("surplus", "whole")
+
+
+@dataclass(slots=True)
+class GangEntry:
+    """What the file says of one gang, checked but for its seats, which need the others'."""
+
+    spot: Spot
+    fields: Fields
+    gang: Gang
+    phase: Phase
+    eligible_us: int
+    curve: tuple[tuple[int, float], ...] | None
+    attempts: int
+    held: bool
+    waits_for: frozenset[str]
+    doomed_by: str | None
+    infeasible: bool
+    past: Past | None = None
+    rests_until_us: int | None = None
+
+
+def parse_entry(state: State, item: Spot, known: Known) -> GangEntry:
+    """A gang and where it stands."""
+    fields = item.fields(GANG_KEYS)
+    gang = parse_gang(fields.need("spec", '"spec": {"name": "A", "members": 4, "each": {"gpu": 1}}').titled(), known)
+    spot = Spot(item.raw, item.file, f"{item.path} {show(gang.name)}", "", item.path)
+    fields = Fields(spot, fields.inner)
+    phase = Phase(fields.need("phase", '"phase": "pending"').one_of([each.value for each in Phase], "phase"))
+    for key in ("run", "seats"):
+        if (fields.get(key) is not None) != phase.seated:
+            spot.refuse(f"is {phase.value} and {'lacks' if phase.seated else 'has'} {key}")
+    if gang.submit_us > state.now_us:
+        spot.refuse(f"is submitted at {gang.submit_us} µs, after now_us; a state knows nothing of the future")
+    doomed = fields.get("doomed_by")
+    entry = GangEntry(
+        spot=spot,
+        fields=fields,
+        gang=gang,
+        phase=phase,
+        eligible_us=fields.need("eligible_us", '"eligible_us": 0').integer(0, MOST),
+        curve=_parse_curve(fields.get("curve")),
+        attempts=_count(fields, "attempts", TIMES_MOST),
+        held=_flag(fields, "held"),
+        waits_for=_parse_waits(state, fields, gang),
+        doomed_by=doomed.text() if doomed else None,
+        infeasible=_flag(fields, "infeasible"),
+    )
+    _parse_past(state, entry)
+    return entry
+
+
+def _parse_curve(spot: Spot | None) -> tuple[tuple[int, float], ...] | None:
+    if spot is None:
+        return None
+    points: list[tuple[int, float]] = []
+    for item in spot.items():
+        pair = item.items()
+        if len(pair) != 2:
+            item.refuse("must be a pair [members, speed]")
+        members, speed = pair[0].integer(1, MEMBERS_MAX), pair[1].parsed(exact_number)
+        if not 0 < speed <= Fraction(10**9):
+            pair[1].refuse(f"must be a speed above 0 (got {show(pair[1].value)})")
+        if points and points[-1][0] >= members:
+            item.refuse("must have more members than the point before it")
+        points.append((members, float(speed)))
+    if not points:
+        spot.refuse("must not be empty; leave it out for a gang that reports no speed")
+    return tuple(points)
+
+
+def _parse_waits(state: State, fields: Fields, gang: Gang) -> frozenset[str]:
+    spot = fields.get("waits_for")
+    if spot is None:
+        return NOTHING
+    found = [item.one_of(gang.after.names, "dependency") for item in spot.items()]
+    for name in found:
+        if name in state.ended:
+            spot.refuse(f"names {show(name)}, which has ended; nobody would ever tell it")
+    return frozenset(found)
+
+
+def _parse_past(state: State, entry: GangEntry) -> None:
+    spot = entry.fields.get("past")
+    if spot is None:
+        return
+    fields = spot.fields(PAST_KEYS)
+    left, rests = fields.get("left_us"), fields.get("rests_until_us")
+    entry.past = Past(
+        evictions=_count(fields, "evictions", TIMES_MOST),
+        failures=_count(fields, "failures", TIMES_MOST),
+        attained_us=_count(fields, "attained_us"),
+        left_us=left.integer(1, MOST) if left else None,
+        forced=_flag(fields, "forced"),
+        resting=rests is not None,
+    )
+    if rests is not None:
+        if entry.phase is not Phase.PENDING:
+            rests.refuse(f"is said of a gang that is {entry.phase.value}; only a pending one rests")
+        entry.rests_until_us = rests.integer(state.now_us + 1, MOST)
+
+
+# ---- seats
+
+
+def seat_running(state: State, number: int, entry: GangEntry) -> None:
+    """Give a gang its row and its seats back."""
+    gang, phase, spot = entry.gang, entry.phase, entry.spot
+    run = entry.fields.need("run", '"run": {…}').fields(RUN_KEYS)
+    length_us = run.need("length_us", '"length_us": 3600000000').integer(0, MOST)
+    late = phase is Phase.STARTING
+    start = run.need("start_us", '"start_us": 0')
+    start_us = start.integer(state.now_us + 1, MOST) if late else start.integer(0, state.now_us)
+    guest = run.get("guest")
+    kind = Guest[guest.one_of(GUESTS, "kind of guest").upper()] if guest else Guest.NO
+    where = entry.fields.need("seats", '"seats": […]')
+    seats = parse_seats(state, gang, where)
+    hurt = _parse_hurt(entry)
+    _check_whole(gang, phase, seats, where)
+    _check_up(state, seats, where)
+    record = state.records[number]
+    bind = Bind(number, seats, length_us, kind)
+    add_running(state, number, bind, start_us)
+    _check_room(state, seats, where)
+    state.note_soft(gang)
+    columns, row = state.running.columns, record.row
+    columns["saved_us"][row] = run.need("saved_us", '"saved_us": 0').integer(0, MOST)
+    columns["cool_until_us"][row] = _count(run, "cool_until_us")
+    columns["attained_us"][row] = _count(run, "attained_us")
+    if hurt is not None:
+        state.hurt[number] = hurt
+    if phase is Phase.HURT:
+        columns["members"][row] = 0
+        columns["preemptible"][row] = columns["elastic"][row] = False
+        until_us = start_us + length_us
+        if until_us <= state.now_us:
+            spot.refuse("is hurt, and the time for which it holds its seats is over")
+        state.set_timer(until_us, "hold", number, past_of(record).token)
+    if late:
+        past = past_of(record)
+        past.claim = bind
+        state.set_timer(start_us, "start", number, past.token)
+
+
+def parse_seats(state: State, gang: Gang, spot: Spot, *, named: bool = True) -> tuple[Seats, ...]:
+    """Seats of every role, in their order. `named`: with the devices that they take."""
+    items = spot.items()
+    if len(items) != len(gang.roles):
+        spot.refuse(f"must have an entry for each of the {len(gang.roles)} roles (got {len(items)})")
+    return tuple(_parse_role_seats(state, gang, index, item, named=named) for index, item in enumerate(items))
+
+
+def _parse_role_seats(state: State, gang: Gang, index: int, item: Spot, *, named: bool) -> Seats:
+    fleet, role = state.fleet, gang.roles[index]
+    fields = item.fields(("role", "at"))
+    fields.need("role", f'"role": "{role.name}"').one_of((role.name,), "role in this place")
+    need = find_need(fleet, role.shape)
+    if need.missing is not None:
+        item.refuse(f"asks for {need.missing}, which no node has")
+    nodes: list[int] = []
+    counts: list[int] = []
+    places = fields.need("at", '"at": [{"node": "a0", "members": 4}]').items()
+    devices = np.zeros((len(places), fleet.device_capacity.shape[1]), dtype=np.int16)
+    for row, place in enumerate(places):
+        inner = place.fields(("node", "members", "devices"))
+        node = fleet.index_by_name[inner.need("node", '"node": "a0"').one_of(fleet.names, "node")]
+        if node in nodes:
+            place.refuse(f"names {show(fleet.names[node])} twice in one role")
+        nodes.append(node)
+        counts.append(inner.need("members", '"members": 4').integer(1, MEMBERS_MAX))
+        _parse_devices(state, node, inner.get("devices"), devices[row])
+        taken, asked = int(devices[row].sum()), counts[-1] * role.shape.amount(DEVICE_KIND)
+        if taken != asked and (named or taken):
+            place.refuse(f"takes {taken} thousandths of devices, and its members ask for {asked}")
+    return Seats(index, np.array(nodes, dtype=np.int64), np.array(counts, dtype=np.int64), devices)
+
+
+def _parse_devices(state: State, node: int, spot: Spot | None, row: np.ndarray) -> None:
+    present = int((state.fleet.device_capacity[node] > 0).sum())
+    for key, inner in spot.pairs() if spot else ():
+        if not key.isdecimal() or int(key) >= present:
+            inner.refuse(f"is no device of {show(state.fleet.names[node])}, which has {present}")
+        row[int(key)] = inner.integer(1, MILLI)
+
+
+def _parse_hurt(entry: GangEntry) -> Hurt | None:
+    spot = entry.fields.get("hurt")
+    if spot is None:
+        if entry.phase is Phase.HURT:
+            entry.spot.refuse('is hurt and lacks hurt; write "hurt": {"lost": [1], "whole": false}')
+        return None
+    fields = spot.fields(("lost", "whole"))
+    lost = tuple(item.integer(0, MEMBERS_MAX) for item in fields.need("lost", '"lost": [1]').items())
+    if len(lost) != len(entry.gang.roles):
+        spot.refuse(f"lost must have a number for each of the {len(entry.gang.roles)} roles (got {len(lost)})")
+    whole = fields.need("whole", '"whole": false').boolean()
+    if whole != (entry.phase is Phase.RUNNING):
+        spot.refuse(f"whole is {show(whole)}, and the gang is {entry.phase.value}")
+    return Hurt(lost, whole)
+
+
+def _check_whole(gang: Gang, phase: Phase, seats: tuple[Seats, ...], where: Spot) -> None:
+    for role, each in zip(gang.roles, seats, strict=True):
+        if phase is Phase.HURT:
+            if each.members > role.sizes.most:
+                where.refuse(f"has {each.members} members of role {show(role.name)}, more than its most")
+        elif each.members not in role.sizes.allowed:
+            sizes = f"{role.sizes.least} to {role.sizes.most}" if role.sizes.elastic else str(role.sizes.least)
+            where.refuse(f"has {each.members} members of role {show(role.name)}, and it may have {sizes}")
+
+
+def _check_up(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
+    for each in seats:
+        for node in each.nodes.tolist():
+            if not state.up[node]:
+                where.refuse(f"has members on {show(state.fleet.names[node])}, which is not up")
+
+
+def _check_room(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
+    for each in seats:
+        for node in each.nodes.tolist():
+            if bool((state.free[node] < 0).any() or (state.device_free[node] < 0).any()):
+                where.refuse(f"takes more than {show(state.fleet.names[node])} has left; a device is given once")
+
+
+def _flag(fields: Fields, key: str) -> bool:
+    spot = fields.get(key)
+    return spot.boolean() if spot else False
+
+
+def _count(fields: Fields, key: str, most: int = MOST) -> int:
+    spot = fields.get(key)
+    return spot.integer(0, most) if spot else 0

@@ -1,0 +1,246 @@
+"""The tables of a state, and snapshots of them.
+
+Data and the bookkeeping that every writer needs; what happens to gangs is in `seating`, `waiting`,
+`leaving`, `folding` and `hurting`, each over these tables, and `State` puts them together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from phalanx.control.columns import Table
+from phalanx.control.forms import Forms
+from phalanx.control.records import (
+    PENDING,
+    RUNNING,
+    ArrivalOrder,
+    Group,
+    LeastEnd,
+    Record,
+    allocation_columns,
+    touches,
+)
+from phalanx.control.tenants import Tenants
+from phalanx.control.trust import Trust
+from phalanx.engine.lifecycle import Phase
+from phalanx.model.fleet import Fleet
+from phalanx.model.form import Form
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Plan, Reservation
+from phalanx.model.queue import Queue, UserLimit
+from phalanx.model.snapshot import (
+    AllocationColumns,
+    Hurt,
+    NodeColumns,
+    PendingColumns,
+    RunningColumns,
+    Snapshot,
+)
+from phalanx.model.window import Window
+
+#: What planning assumes of a gang that states no walltime.
+DEFAULT_WALLTIME_US = 24 * 3600 * 1_000_000
+
+
+class Tables:
+    """The cluster and everybody in it, now, as columns."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        queues: Sequence[Queue] = (),
+        users: Sequence[UserLimit] = (),
+        windows: Sequence[Window] = (),
+        default_walltime_us: int = DEFAULT_WALLTIME_US,
+    ) -> None:
+        """An empty cluster at time zero."""
+        self.now_us = 0
+        self.fleet = fleet
+        self.free = fleet.capacity.copy()
+        self.device_free = fleet.device_capacity.copy()
+        self.up = np.ones(len(fleet), dtype=np.bool_)
+        self.open = np.ones(len(fleet), dtype=np.bool_)
+        self.draining = np.zeros(len(fleet), dtype=np.bool_)
+        self.trust = Trust(len(fleet))
+        self.closed = False  # whether any node is cordoned
+        self.shared = False
+        self.windows = tuple(windows)
+        self.default_walltime_us = default_walltime_us
+        self.tenants = Tenants(fleet, queues, users)
+        self.pending = Table(PENDING)
+        self.running = Table(RUNNING)
+        self.allocations = Table(allocation_columns(self.fleet))
+        self.gangs: list[Gang] = []
+        self.records: list[Record] = []
+        self.number_by_name: dict[str, int] = {}
+        self.curves: dict[int, tuple[tuple[int, float], ...]] = {}
+        self.forms = Forms()
+        self.groups: list[Group] = []
+        self.group_by_word: dict[str, int] = {}
+        self.group_forms: dict[int, int] = {}
+        self.dependents: dict[str, list[int]] = {}
+        self.ended: dict[str, Phase] = {}
+        self.promises: dict[int, Reservation] = {}
+        self.hurt: dict[int, Hurt] = {}
+        self.pins: dict[int, int] = {}
+        self.judged: set[int] = set()
+        self.fresh: set[int] = set()
+        self.order = ArrivalOrder()
+        self.gated = False
+        self.vacating: list[tuple[int, Record]] = []  # rows of nobody, with the instant at which they end
+        self.timers: list[tuple[int, str, int, int]] = []  # when, what, whom, of which stay
+        self.evictions_in_vain = 0
+        self._settled_upto = 0
+        self._frozen = False
+        self._columns_at: tuple[int, ...] = ()
+        self._node_columns: NodeColumns | None = None
+        self._molding = self._soft = False
+        self._room, self._ends = -1, LeastEnd()
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> Snapshot:
+        """An immutable picture of now; the next write copies what it shares."""
+        self.tenants.settle()
+        self._frozen = True
+        return self.borrow()
+
+    def borrow(self) -> Snapshot:
+        """The same without protection: good until the next write. For callers that let go of it before."""
+        if self.tenants.watched:
+            self.tenants.settle()
+        if self._columns_at != (self.pending.version, self.running.version, self.allocations.version):
+            self._make_columns()
+        return Snapshot(
+            now_us=self.now_us,
+            fleet=self.fleet,
+            nodes=self._nodes(),
+            forms=self.forms.forms,
+            gangs=self.gangs,
+            pending=self._pending_columns,
+            running=self._running_columns,
+            allocations=self._allocation_columns,
+            queues=self.tenants.queue_columns,
+            users=self.tenants.user_columns,
+            windows=self.windows,
+            group_forms=self.group_forms,
+            curves=self.curves,
+            promises=self.promises,
+            hurt=self.hurt,
+            pins=self.pins,
+            judged=self.judged,
+            fresh=self.fresh,
+            gated=self.gated,
+            molding=self._molding,
+            soft=self._soft,
+            limited=self.tenants.limited,
+            in_order=self.order.kept,
+            on_time=self._ends.on_time(self.now_us, self.running),
+            room=self._room,
+            settled_upto=self._settled_upto,
+        )
+
+    def _nodes(self) -> NodeColumns:
+        nodes = self._node_columns
+        if nodes is None or nodes.free is not self.free or nodes.shared != self.shared or nodes.up is not self.up:
+            mending = self.up & self.open & self.trust.trusted
+            in_service = mending & ~self.fleet.spare
+            nodes = NodeColumns(
+                self.free, self.device_free, self.shared, self.up, self.open, in_service, mending, self.draining
+            )
+            self._node_columns = nodes
+        return nodes
+
+    def _make_columns(self) -> None:
+        self._pending_columns = PendingColumns(alive=self.pending.alive, **self.pending.columns)
+        self._running_columns = RunningColumns(alive=self.running.alive, **self.running.columns)
+        self._allocation_columns = AllocationColumns(alive=self.allocations.alive, **self.allocations.columns)
+        self._columns_at = (self.pending.version, self.running.version, self.allocations.version)
+
+    def thaw(self) -> None:
+        """Before a write: let go of the arrays that a snapshot shares."""
+        if not self._frozen:
+            return
+        self.free, self.device_free = self.free.copy(), self.device_free.copy()
+        self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
+        for table in (self.pending, self.running, self.allocations):
+            table.copy()
+        self.tenants.copy()
+        self.gangs, self.forms.forms = list(self.gangs), list(self.forms.forms)
+        self.group_forms, self.curves = dict(self.group_forms), dict(self.curves)
+        self.promises, self.judged, self.fresh = dict(self.promises), set(self.judged), set(self.fresh)
+        self.hurt, self.pins = dict(self.hurt), dict(self.pins)
+        self._frozen = False
+
+    def unsettle(self) -> None:
+        """Whoever was refused may be let in now."""
+        self._settled_upto = 0
+
+    def note_end(self, end_us: int) -> None:
+        """A gang is expected to end then."""
+        self._ends.note(end_us)
+
+    @property
+    def restless(self) -> bool:
+        """Whether somebody who runs may have to change although nobody waits."""
+        guests = self.running.alive & (self.running.columns["guest"] > 0)
+        return bool(self.pins or self.windows or self.draining.any() or guests.any()) and self._soft
+
+    def note_soft(self, gang: Gang) -> None:
+        """Remember whether anybody could ever be made to give something back."""
+        self._molding = self._molding or gang.elastic
+        self._soft = self._soft or gang.elastic or gang.preemptible
+
+    def intern(self, form: Form) -> int:
+        """The number of a form, and what it means for devices."""
+        if self.forms.splits_devices(form) and not self.shared:
+            self.shared = True
+            self.promises = {}  # they were made without naming devices, which now matter
+        return self.forms.number_of(form)
+
+    # ------------------------------------------------------------------ timers
+
+    def set_timer(self, at_us: int, what: str, number: int, token: int) -> None:
+        """Something is due then, unless the gang's stay is over by that time."""
+        heapq.heappush(self.timers, (at_us, what, number, token))
+
+    def next_due_us(self) -> int | None:
+        """The next instant at which time alone changes the state."""
+        ahead = [at for at, _ in self.vacating]
+        if self.timers:
+            ahead.append(self.timers[0][0])
+        return min(ahead, default=None)
+
+    # ------------------------------------------------------------------ nodes
+
+    def gangs_on(self, node: int) -> list[int]:
+        """Gangs that hold seats on a node, by number."""
+        rows = np.flatnonzero(self.allocations.alive & (self.allocations.columns["node"] == node))
+        running = np.unique(self.allocations.columns["running"][rows])
+        return sorted(number for number in self.running.columns["gang"][running].tolist() if number >= 0)
+
+    def nodes_changed(self) -> None:
+        """Somebody may fit now who did not, and promises on nodes out of service are void."""
+        self._settled_upto = 0
+        self._node_columns = None
+        self.closed = not bool(self.open.all())
+        out = ~(self.up & self.open)
+        if self.promises and out.any():
+            self.promises = {first: promise for first, promise in self.promises.items() if not touches(promise, out)}
+
+    def note_plan(self, plan: Plan) -> None:
+        """What a plan says about later cycles: promises, who need not ask again, who is no guest any more."""
+        self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
+        self._settled_upto, self._room = len(self.gangs) if plan.settled else 0, plan.room
+        self.fresh = set()
+        if self.hurt:
+            self.hurt = {number: hurt for number, hurt in self.hurt.items() if not hurt.whole}
+        for number in plan.settled_in:
+            self.running.columns["guest"][self.records[number].row] = 0
+
+    def columns_moved(self) -> None:
+        """The tables were laid out anew."""
+        self._columns_at = ()

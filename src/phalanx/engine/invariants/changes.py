@@ -1,0 +1,249 @@
+"""What a plan does to running gangs: sizes, seats, moves, repairs; each by itself, whoever gains by it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.invariants.findings import Promise, Violation
+from phalanx.engine.invariants.reading import (
+    Claim,
+    Held,
+    Room,
+    expected_end,
+    find_rows,
+    held_after,
+    held_by,
+    name_of,
+    sizes_of,
+)
+from phalanx.engine.policy import Policy
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind, Cause, Evict, Guest, Move, Plan, Repair, Resize, Restart
+from phalanx.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One running gang before and after."""
+
+    number: int
+    gang: Gang
+    row: int
+    decision: Resize | Evict | Move | Repair | Restart
+    before: Held
+    after: Held  # nothing, if it is evicted
+
+    @property
+    def gained(self) -> Held:
+        """Seats on nodes where it has more members than before."""
+        return {at: seat for at, seat in self.after.items() if seat[0] > self.before.get(at, (0, ()))[0]}
+
+    @property
+    def given(self) -> Held:
+        """Seats on nodes where it has fewer."""
+        return {at: seat for at, seat in self.before.items() if seat[0] > self.after.get(at, (0, ()))[0]}
+
+
+def check_who_changes(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """Only what runs can be changed, and only once; who was hurt can only be mended."""
+    rows = find_rows(snapshot)
+    changed = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
+    for gang, times in Counter(decision.gang for decision in changed).items():
+        if times > 1:
+            yield Violation(Promise.ONCE, f"{name_of(snapshot, gang)} is told {times} things at once")
+    for decision in changed:
+        name, row = name_of(snapshot, decision.gang), rows.get(decision.gang)
+        if row is None:
+            yield Violation(Promise.ONCE, f"{name} does not run, and is told to {type(decision).__name__.lower()}")
+            continue
+        hurt = snapshot.hurt.get(decision.gang)
+        if int(snapshot.running.start_us[row]) > snapshot.now_us:
+            yield Violation(Promise.ONCE, f"{name} has not begun, and is told to {type(decision).__name__.lower()}")
+        if isinstance(decision, Repair | Restart):
+            if hurt is None or (hurt.whole and isinstance(decision, Restart)):
+                yield Violation(Promise.HURT, f"{name} is mended, and nothing is wrong with it")
+        elif hurt is not None and not hurt.whole:
+            yield Violation(Promise.HURT, f"{name} is hurt, and is told to {type(decision).__name__.lower()}")
+
+
+def list_changes(snapshot: Snapshot, plan: Plan) -> list[Change]:
+    """Every change of a plan in which only running gangs are changed."""
+    rows, found = find_rows(snapshot), []
+    for decision in plan.decisions:
+        if not isinstance(decision, Bind):
+            row = rows[decision.gang]
+            after = {} if isinstance(decision, Evict) else held_after(decision.seats)
+            gang = snapshot.gangs[decision.gang]
+            found.append(Change(decision.gang, gang, row, decision, held_by(snapshot, row), after))
+    return found
+
+
+def claim_of(snapshot: Snapshot, change: Change) -> Claim | None:
+    """The seats that a change leaves its gang with, as a claim; None if it leaves nothing."""
+    decision, gang, now = change.decision, change.gang, snapshot.now_us
+    if isinstance(decision, Evict):
+        return None
+    anew = isinstance(decision, Move | Restart)
+    mended = isinstance(decision, Repair | Restart)
+    end_us = expected_end(snapshot, change.row)
+    if mended and not (snapshot.hurt[change.number].whole and isinstance(decision, Repair)):
+        end_us = now + (gang.walltime_us or int(snapshot.running.length_us[change.row]))
+    guest = Guest(int(snapshot.running.guest[change.row]))
+    if isinstance(decision, Resize):
+        guest = max(guest, decision.guest)
+        if gang.preemptible and decision.cause is Cause.DRAIN:
+            guest = Guest.WHOLE
+    elif gang.preemptible:
+        guest = Guest.WHOLE  # it may enter what is only ahead, and leaves when that comes
+    held = frozenset() if anew else frozenset(change.after) - frozenset(change.gained)
+    verb = type(decision).__name__.lower() + "s"
+    return Claim(
+        change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=mended, guest=guest
+    )
+
+
+def check_change(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[Violation]:
+    """One change against what may happen to such a gang under such a policy."""
+    decision = change.decision
+    yield from _check_devices(snapshot, change)
+    if isinstance(decision, Resize):
+        yield from _check_resize(snapshot, change, decision, policy)
+    elif isinstance(decision, Move):
+        yield from _check_move(snapshot, change, policy)
+    elif isinstance(decision, Repair):
+        yield from _check_mended(snapshot, change, whole=True)
+    elif isinstance(decision, Restart):
+        yield from _check_mended(snapshot, change, whole=False)
+
+
+def _check_devices(snapshot: Snapshot, change: Change) -> Iterator[Violation]:
+    """Where members stay they keep their devices; nobody swaps one for another without leaving."""
+    if isinstance(change.decision, Move | Restart):
+        return
+    for at in sorted(set(change.before) & set(change.after)):
+        (was, old), (now, new) = change.before[at], change.after[at]
+        fewer = all(a <= b for a, b in zip(new, old, strict=True))
+        more = all(a >= b for a, b in zip(new, old, strict=True))
+        if (now <= was and not fewer) or (now >= was and not more):
+            where = snapshot.fleet.names[at[1]]
+            yield Violation(Promise.DEVICE, f"{change.gang.name} on {where} had devices {old} and has {new}")
+
+
+def _members(gang: Gang, held: Held) -> int:
+    """Members of the elastic roles."""
+    sizes = sizes_of(gang, held)
+    return sum(size for role, size in zip(gang.roles, sizes, strict=True) if role.sizes.elastic)
+
+
+def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: Policy) -> Iterator[Violation]:
+    gang, pin = change.gang, snapshot.pins.get(change.number)
+    story = f"{gang.name} goes from {sizes_of(gang, change.before)} to {sizes_of(gang, change.after)}"
+    story = f"{story} ({decision.cause.value})"
+    if not gang.elastic:
+        yield Violation(Promise.SIZE, f"{story}, and is rigid")
+    grown = _members(gang, change.after) - _members(gang, change.before)
+    match decision.cause:
+        case Cause.LOAN | Cause.GUEST:
+            if change.gained or grown >= 0:
+                yield Violation(Promise.SIZE, f"{story}: it gives back nothing, or gets something for it")
+            if pin is not None:
+                yield Violation(Promise.SIZE, f"{story}, and a person pinned it at {pin}")
+        case Cause.PIN:
+            if pin is None or _members(gang, change.after) != pin:
+                yield Violation(Promise.SIZE, f"{story}, and {pin} is wanted")
+        case Cause.GROW:
+            yield from _check_growth(snapshot, change, policy, story)
+        case Cause.DRAIN:
+            yield from _check_left(snapshot, change, story)
+        case _:
+            yield Violation(Promise.SIZE, f"{story}: that takes a whole gang")
+
+
+def _check_growth(snapshot: Snapshot, change: Change, policy: Policy, story: str) -> Iterator[Violation]:
+    cool_us = int(snapshot.running.cool_until_us[change.row])
+    grown = _members(change.gang, change.after) > _members(change.gang, change.before)
+    if change.given or not grown or not policy.grows or change.number in snapshot.pins:
+        yield Violation(Promise.SIZE, f"{story}, which is no growth, or nobody's to decide")
+    if cool_us > snapshot.now_us:
+        yield Violation(Promise.SIZE, f"{story} before its cool-down is over at {cool_us}")
+
+
+def _check_left(snapshot: Snapshot, change: Change, story: str) -> Iterator[Violation]:
+    """Whoever leaves a node leaves it altogether, and had reason to."""
+    bad = _nodes_to_leave(snapshot, change)
+    if not any(node in bad for _, node in change.before):
+        yield Violation(Promise.SIZE, f"{story}, and sits on no node that it should leave")
+    if any(node in bad for _, node in change.after):
+        yield Violation(Promise.SIZE, f"{story}, and still sits on a node that it should leave")
+
+
+def _nodes_to_leave(snapshot: Snapshot, change: Change) -> set[int]:
+    """Draining nodes, and those under a window that was not made for this gang."""
+    bad = set(np.flatnonzero(snapshot.nodes.draining).tolist())
+    gang, names = change.gang, snapshot.fleet.names
+    above = {snapshot.queues.names[index] for index in _walk(snapshot, int(snapshot.running.queue[change.row]))}
+    for window in snapshot.windows:
+        invited = gang.user in window.users or bool(above & set(window.queues))
+        if window.start_us <= snapshot.now_us < window.end_us and not invited:
+            bad |= {index for index, name in enumerate(names) if name in window.nodes}
+    return bad
+
+
+def _walk(snapshot: Snapshot, queue: int) -> Iterator[int]:
+    while queue >= 0:
+        yield queue
+        queue = int(snapshot.queues.parent[queue])
+
+
+def has_to_leave(snapshot: Snapshot, change: Change) -> bool:
+    """Whether a gang sits where nobody should."""
+    bad = _nodes_to_leave(snapshot, change)
+    return any(node in bad for _, node in change.before)
+
+
+def _check_move(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[Violation]:
+    gang = change.gang
+    if not gang.preemptible or gang.snapshot is None:
+        yield Violation(Promise.MOVE, f"{gang.name} is moved, and cannot save its work or may not be stopped")
+    if sizes_of(gang, change.before) != sizes_of(gang, change.after):
+        story = f"from {sizes_of(gang, change.before)} to {sizes_of(gang, change.after)}"
+        yield Violation(Promise.MOVE, f"{gang.name} is moved and changes its size {story}")
+    if change.before == change.after:
+        yield Violation(Promise.MOVE, f"{gang.name} is moved to where it is")
+    if "move" not in policy.takes and not has_to_leave(snapshot, change):
+        yield Violation(Promise.MOVE, f"{gang.name} is moved, and {policy.name} moves nobody")
+
+
+def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterator[Violation]:
+    """A repair keeps every healthy seat; nobody gets more than it had."""
+    gang, lost = change.gang, snapshot.hurt[change.number].lost
+    before, after = sizes_of(gang, change.before), sizes_of(gang, change.after)
+    if any(now > was + more for now, was, more in zip(after, before, lost, strict=True)):
+        yield Violation(Promise.HURT, f"{gang.name} had {before}, lost {list(lost)} and is mended to {after}")
+    if whole and change.given:
+        yield Violation(Promise.HURT, f"{gang.name} is repaired and gives healthy seats up")
+    if whole and not change.gained:
+        yield Violation(Promise.HURT, f"{gang.name} is repaired with nothing")
+
+
+def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Violation]:
+    """Whoever goes on running sits down only where nobody is still leaving: a shrinking gang leaves after its pause.
+
+    Starts are left out. They begin when the seats are free, which is for whoever carries the plan out.
+    """
+    gone = [change.row for change in changes]
+    room = Room(snapshot, gone)
+    for change in changes:
+        claim = claim_of(snapshot, change)
+        if claim is not None:
+            room.take(claim)
+        if isinstance(change.decision, Resize) and change.gang.resize_pause_us:
+            for (role, node), (count, devices) in change.given.items():
+                left = change.after.get((role, node), (0, (0,) * len(devices)))
+                room.occupy(node, change.gang, role, count - left[0], np.array(devices) - np.array(left[1]))
+    for found in room.check("those who run on, beside those who are leaving"):
+        yield Violation(Promise.VACATED, found.story)

@@ -1,0 +1,306 @@
+"""Who takes from whom, in the order in which a plan does it: priorities, turns, loans, guarantees.
+
+A plan lists its starts in the order in which they were decided, and everybody who gives something back
+names the start that it is for. So the plan can be played again, start by start, with the usage of every
+queue as it was at that moment. Of a gang that gave twice only the last beneficiary is known, and the
+whole gift is counted there.
+
+The one thing that is not recomputed here is whose queue stands better: `engine.fairshare` is a function
+of columns that its own tests hold to a slow reading of the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.fairshare import Standing
+from phalanx.engine.invariants.changes import Change, has_to_leave
+from phalanx.engine.invariants.findings import Promise, Violation
+from phalanx.engine.invariants.reading import find_rows, find_waiting, name_of, units_of, vector_of, walk_up
+from phalanx.engine.policy import Policy
+from phalanx.model.fleet import IntArray
+from phalanx.model.plan import Bind, Cause, Evict, Guest, Move, Plan, Resize
+from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.snapshot import Snapshot
+
+#: Rule 14: a turn is changed only if saving and restoring cost less than one part in so many of it.
+_TURN_PARTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Taker:
+    """Who gets what others give back."""
+
+    number: int
+    queue: int
+    priority: int
+    attained_us: int
+    arrival: tuple[int, int]
+    asked: IntArray
+
+
+def check_rights(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], policy: Policy) -> Iterator[Violation]:
+    """Everything that is taken is taken by somebody who may, and who gets it."""
+    yield from _check_evictions(snapshot, plan, changes, policy)
+    replay = _Replay(snapshot, policy)
+    by_taker: dict[int, list[Change]] = {}
+    for change in changes:
+        beneficiary = getattr(change.decision, "beneficiary", None)
+        if beneficiary is not None:
+            by_taker.setdefault(beneficiary, []).append(change)
+        elif not (isinstance(change.decision, Resize) and change.decision.cause is Cause.GROW):
+            replay.charge(change, -1, +1)
+    binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
+    for unit in _units(snapshot, binds):
+        for taker in replay.takers(unit):
+            if taker.number in by_taker:
+                yield from replay.check(taker, by_taker.pop(taker.number))
+        replay.start(unit)
+    for number, given in by_taker.items():  # sizes that people want come last
+        row = find_rows(snapshot).get(number)
+        if row is not None:
+            yield from replay.check(replay.pinned(number, row, changes), given)
+
+
+def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], policy: Policy) -> Iterator[Violation]:
+    """Nobody is taken from for somebody who does not get it, and nobody is evicted who may not be."""
+    starts = {decision.gang for decision in plan.decisions if isinstance(decision, Bind)}
+    grows = {change.number for change in changes if isinstance(change.decision, Resize) and change.gained}
+    pinned = grows & set(snapshot.pins)
+    for change in changes:
+        decision = change.decision
+        if not isinstance(decision, Resize | Evict):
+            continue
+        for_somebody = decision.cause in (Cause.LOAN, Cause.PREEMPT, Cause.RECLAIM, Cause.GUEST, Cause.TURN)
+        gets = decision.beneficiary in starts or (isinstance(decision, Resize) and decision.beneficiary in pinned)
+        if (for_somebody or decision.beneficiary is not None) and not gets:
+            whom = None if decision.beneficiary is None else name_of(snapshot, decision.beneficiary)
+            story = f"{change.gang.name} gives ({decision.cause.value}) to {whom}, who does not get it"
+            yield Violation(Promise.EVICTION, story)
+        if isinstance(decision, Evict):
+            yield from _check_victim(snapshot, change, decision, policy)
+    if any(isinstance(change.decision, Move) for change in changes) and not starts:
+        for change in changes:
+            if isinstance(change.decision, Move) and not has_to_leave(snapshot, change):
+                yield Violation(Promise.MOVE, f"{change.gang.name} is moved, and nobody starts")
+
+
+def _check_victim(snapshot: Snapshot, change: Change, decision: Evict, policy: Policy) -> Iterator[Violation]:
+    running, row, name = snapshot.running, change.row, change.gang.name
+    if not change.gang.preemptible:
+        yield Violation(Promise.EVICTION, f"{name} is evicted ({decision.cause.value}) and is not preemptible")
+    if decision.cause is Cause.DRAIN and not has_to_leave(snapshot, change):
+        yield Violation(Promise.EVICTION, f"{name} is evicted from nodes that nobody has to leave")
+    if decision.cause not in (Cause.PREEMPT, Cause.RECLAIM):
+        return
+    if int(running.evictions[row]) >= policy.max_evictions:
+        yield Violation(Promise.EVICTION, f"{name} was evicted {running.evictions[row]} times, and once more")
+    if int(running.start_us[row]) + policy.min_runtime_us > snapshot.now_us:
+        yield Violation(Promise.EVICTION, f"{name} has run since {running.start_us[row]}, which is too short")
+
+
+def _units(snapshot: Snapshot, binds: Sequence[Bind]) -> Iterator[list[Bind]]:
+    """Starts in the order in which they were decided; those of one word at once."""
+    groups: dict[int, list[Bind]] = {}
+    waiting = find_waiting(snapshot)
+    for at, bind in enumerate(binds):
+        group = int(snapshot.pending.group[waiting[bind.gang]])
+        groups.setdefault(group if group >= 0 else -1 - at, []).append(bind)
+    yield from groups.values()
+
+
+class _Replay:
+    """Usage and standing of every queue, as they move with a plan."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        """As the snapshot has it."""
+        self.snapshot, self.policy = snapshot, policy
+        self.usage = snapshot.queues.usage.copy()
+        self.waiting = find_waiting(snapshot)
+        service = snapshot.nodes.in_service
+        history = snapshot.queues.decayed if snapshot.queues.decayed.any() else None
+        capacity = snapshot.fleet.capacity[service].sum(axis=0)
+        self.standing = Standing(snapshot.queues, capacity, self._demand(), history)
+
+    def _demand(self) -> IntArray:
+        """Usage and what those who could have a turn would take at their largest."""
+        demand = self.snapshot.queues.usage.copy()
+        for number, row in self.waiting.items():
+            if not self.snapshot.pending.gate[row] and number not in self.snapshot.judged:
+                gang = self.snapshot.gangs[number]
+                most = self._asks(number, [role.sizes.most for role in gang.roles])
+                for queue in walk_up(self.snapshot, int(self.snapshot.pending.queue[row])):
+                    demand[queue] += most
+        return demand
+
+    def _asks(self, number: int, sizes: Sequence[int]) -> IntArray:
+        total = np.zeros(len(self.snapshot.fleet.kinds), dtype=np.int64)
+        for role, size in zip(self.snapshot.gangs[number].roles, sizes, strict=True):
+            total += size * np.array(units_of(self.snapshot.fleet, role.shape), dtype=np.int64)
+        return total
+
+    def _add(self, queue: int, units: IntArray) -> None:
+        self.standing.charge(queue, units)
+        for above in walk_up(self.snapshot, queue):
+            self.usage[above] += units
+
+    def charge(self, change: Change, before: int, after: int) -> None:
+        """Count what a gang had and has, with these signs."""
+        fleet = self.snapshot.fleet
+        units = before * vector_of(fleet, change.gang, change.before) + after * vector_of(
+            fleet, change.gang, change.after
+        )
+        self._add(int(self.snapshot.running.queue[change.row]), units)
+
+    def takers(self, unit: Sequence[Bind]) -> Iterator[_Taker]:
+        """The gangs of a start, each asking for all of it."""
+        asked = sum((self._asks(bind.gang, self._first_sizes(bind)) for bind in unit[1:]),
+                    self._asks(unit[0].gang, self._first_sizes(unit[0])))  # fmt: skip
+        pending = self.snapshot.pending
+        for bind in unit:
+            row = self.waiting[bind.gang]
+            arrival = int(pending.eligible_us[row]), bind.gang
+            yield _Taker(bind.gang, int(pending.queue[row]), int(pending.priority[row]),
+                         int(pending.attained_us[row]), arrival, asked)  # fmt: skip
+
+    def pinned(self, number: int, row: int, changes: Sequence[Change]) -> _Taker:
+        """A running gang that reaches the size people want of it."""
+        running = self.snapshot.running
+        own = next((change for change in changes if change.number == number), None)
+        asked = np.zeros(len(self.snapshot.fleet.kinds), dtype=np.int64)
+        if own is not None:
+            self.charge(own, +1, -1)  # as it was before it grew
+            fleet = self.snapshot.fleet
+            asked = vector_of(fleet, own.gang, own.after) - vector_of(fleet, own.gang, own.before)
+        arrival = int(running.eligible_us[row]), number
+        return _Taker(number, int(running.queue[row]), int(running.priority[row]), 0, arrival, asked)
+
+    def _first_sizes(self, bind: Bind) -> list[int]:
+        """Sizes at which a gang is let in; its share of surplus comes after everybody had a chance to start."""
+        gang = self.snapshot.gangs[bind.gang]
+        sizes = [seats.members for seats in bind.seats]
+        if self.policy.molds or bind.gang in self.snapshot.pins:
+            return sizes
+        return [min(size, role.sizes.least) for size, role in zip(sizes, gang.roles, strict=True)]
+
+    def start(self, unit: Sequence[Bind]) -> None:
+        """Count a start."""
+        for bind in unit:
+            queue = int(self.snapshot.pending.queue[self.waiting[bind.gang]])
+            self._add(queue, self._asks(bind.gang, self._first_sizes(bind)))
+
+    # ------------------------------------------------------------------ rights
+
+    def check(self, taker: _Taker, given: Sequence[Change]) -> Iterator[Violation]:
+        """What one start takes, compared before the taking and then counted."""
+        for change in given:
+            yield from self._check_right(taker, change)
+        for change in given:
+            self.charge(change, -1, +1)
+        yield from self._check_guarantees(taker, given)
+
+    def _check_right(self, taker: _Taker, change: Change) -> Iterator[Violation]:
+        decision, running, row = change.decision, self.snapshot.running, change.row
+        assert isinstance(decision, Resize | Evict)
+        queue, priority = int(running.queue[row]), int(running.priority[row])
+        story = f"{name_of(self.snapshot, taker.number)} takes from {change.gang.name} ({decision.cause.value})"
+        takes = self.policy.takes
+        match decision.cause:
+            case Cause.LOAN:
+                same = queue == taker.queue
+                fine = taker.priority >= priority if same else self.standing.better(taker.queue, queue)
+                if "shrink" not in takes or not fine:
+                    yield Violation(Promise.RIGHTS, f"{story}: neither its equal nor of a better queue")
+            case Cause.PREEMPT:
+                if "preempt" not in takes or queue != taker.queue or taker.priority <= priority:
+                    yield Violation(Promise.RIGHTS, f"{story}: {taker.priority} against {priority}, or another queue")
+            case Cause.RECLAIM:
+                if "reclaim" not in takes or queue == taker.queue:
+                    yield Violation(Promise.RIGHTS, f"{story} inside one queue, or where nobody reclaims")
+            case Cause.GUEST:
+                guest = Guest(int(running.guest[row]))
+                if guest is Guest.NO or (isinstance(decision, Evict) and guest is not Guest.WHOLE):
+                    yield Violation(Promise.RIGHTS, f"{story}, which is no guest")
+            case Cause.TURN:
+                yield from self._check_turn(taker, change, story)
+            case _:
+                pass
+
+    def _check_turn(self, taker: _Taker, change: Change, story: str) -> Iterator[Violation]:
+        """Rule 14."""
+        running, row, quantum = self.snapshot.running, change.row, self.policy.quantum_us
+        habit = change.gang.snapshot
+        if quantum is None or habit is None:
+            yield Violation(Promise.RIGHTS, f"{story}: nobody takes turns here, or it cannot save its work")
+            return
+        start_us, now = int(running.start_us[row]), self.snapshot.now_us
+        if start_us + quantum > now:
+            yield Violation(Promise.RIGHTS, f"{story} after {now - start_us} of its {quantum}")
+        if (habit.stall_us + habit.restore_us) * _TURN_PARTS >= quantum:
+            yield Violation(Promise.RIGHTS, f"{story}: a turn costs too much")
+        if int(running.priority[row]) != taker.priority:
+            yield Violation(Promise.RIGHTS, f"{story}: not its equal")
+        units = sum(count * change.gang.roles[role].shape.amount(DEVICE_KIND)
+                    for (role, _), (count, _) in change.before.items())  # fmt: skip
+        units = units or MILLI * sum(count for count, _ in change.before.values())
+        had = int(running.attained_us[row]) + (now - start_us) * units // MILLI
+        earlier = taker.arrival < (int(running.eligible_us[row]), change.number)
+        if had < taker.attained_us or (had == taker.attained_us and not earlier):
+            yield Violation(Promise.RIGHTS, f"{story}, which has had {had}, and itself {taker.attained_us}")
+
+    # ------------------------------------------------------------------ guarantees
+
+    def _check_guarantees(self, taker: _Taker, given: Sequence[Change]) -> Iterator[Violation]:
+        """As everything stands after the taking (rules 8 and 9)."""
+        for change in given:
+            decision = change.decision
+            assert isinstance(decision, Resize | Evict)
+            victim = int(self.snapshot.running.queue[change.row])
+            if victim == taker.queue or decision.cause in (Cause.GUEST, Cause.TURN, Cause.DRAIN):
+                continue
+            story = f"{name_of(self.snapshot, taker.number)} takes from {change.gang.name} ({decision.cause.value})"
+            lost = vector_of(self.snapshot.fleet, change.gang, change.before)
+            if not self._keeps(taker.queue, victim, lost):
+                yield Violation(Promise.GUARANTEE, f"{story} and leaves its side below its guarantee")
+            reclaims = decision.cause is Cause.RECLAIM and not self.policy.reclaims_share
+            if reclaims and not self._within(taker, victim):
+                yield Violation(Promise.GUARANTEE, f"{story}, and is not within its own guarantee")
+
+    def _path(self, queue: int) -> list[int]:
+        """Queues from the root down; the own gangs of a queue above others are one more below it, without promises."""
+        path = [*walk_up(self.snapshot, queue)][::-1]
+        inner = queue in self.snapshot.queues.parent.tolist()
+        return [*path, -1 - queue] if inner else path
+
+    def _sides(self, taker: int, victim: int) -> tuple[list[int], list[int], list[int]]:
+        """What two queues have in common, and each one's own way down."""
+        mine, theirs = self._path(taker), self._path(victim)
+        split = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), 0)
+        return mine[:split], mine[split:], theirs[split:]
+
+    def _guaranteed(self, row: int, units: IntArray) -> list[int]:
+        if row < 0:
+            return []
+        guarantee = self.snapshot.queues.guarantee[row]
+        return [kind for kind, amount in enumerate(units.tolist()) if amount > 0 and guarantee[kind] > 0]
+
+    def _keeps(self, taker: int, victim: int, lost: IntArray) -> bool:
+        guarantee = self.snapshot.queues.guarantee
+        _, _, side = self._sides(taker, victim)
+        return all(
+            self.usage[row][kind] >= guarantee[row][kind] for row in side for kind in self._guaranteed(row, lost)
+        )
+
+    def _within(self, taker: _Taker, victim: int) -> bool:
+        common, side, _ = self._sides(taker.queue, victim)
+        mine = [row for row in side if self._guaranteed(row, taker.asked)]
+        rows = mine or [row for row in reversed(common) if self._guaranteed(row, taker.asked)][:1]
+        guarantee = self.snapshot.queues.guarantee
+        return bool(rows) and all(
+            self.usage[row][kind] + taker.asked[kind] <= guarantee[row][kind]
+            for row in rows
+            for kind in self._guaranteed(row, taker.asked)
+        )
