@@ -14,7 +14,7 @@ import click
 from phalanx import __version__
 
 #: Verb → module of this package; the command in it has the verb's name.
-_VERBS = {"demo": "demo", "sim": "sim", "trace": "trace"}
+_VERBS = {"demo": "demo", "sim": "sim", "trace": "trace", "what-if": "what_if"}
 
 
 class _LazyGroup(click.Group):
@@ -29,7 +29,7 @@ class _LazyGroup(click.Group):
         module = _VERBS.get(cmd_name)
         if module is None:
             return None
-        found = getattr(import_module(f"phalanx.cli.{module}"), cmd_name)
+        found = getattr(import_module(f"phalanx.cli.{module}"), cmd_name.replace("-", "_"))
         return found if isinstance(found, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from phalanx.control.records import Group, Past, Record
@@ -181,7 +182,17 @@ def _dump_places(fleet: Fleet, seats: Seats) -> Iterable[Tree]:
     """Nodes in rank order, with the thousandths of each device that are taken there."""
     for node, count, devices in zip(seats.nodes.tolist(), seats.counts.tolist(), seats.devices.tolist(), strict=True):
         place: Tree = {"node": fleet.names[node], "members": count}
-        yield place | _said(devices={str(device): milli for device, milli in enumerate(devices) if milli})
+        yield place | _said(devices=_dump_devices(devices))
+
+
+def _dump_devices(devices: Sequence[int]) -> Tree:
+    """Thousandths by device, neighbours that give as much under one key: {"0-7": 1000}."""
+    found: Tree = {}
+    for milli, run in groupby(range(len(devices)), key=devices.__getitem__):
+        numbers = list(run)
+        if milli:
+            found[f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] = milli
+    return found
 
 
 def _dump_vacating(state: State, until_us: int, ghost: Record) -> Tree:

@@ -35,6 +35,7 @@ class Folded:
 class _Leaving:
     """Seats that a gang gives back and still sits on until its pause is over."""
 
+    number: int
     record: Record
     seats: tuple[Seats, ...]
     until_us: int
@@ -74,10 +75,12 @@ def _give_back(state: Tables, plan: Plan) -> list[_Leaving]:
 
 
 def _bind(state: Tables, bind: Bind, leaving: list[_Leaving], folded: Folded, *, forced: bool) -> None:
-    start_us = max([state.now_us, *(each.until_us for each in leaving if _overlap(state, bind, each))])
+    lenders = {each.number: each.until_us for each in leaving if _overlap(state, bind, each)}
+    start_us = max([state.now_us, *lenders.values()])
     claim_or_bind(state, bind.gang, bind, start_us)
     if start_us > state.now_us:
-        past_of(state.records[bind.gang]).forced = forced
+        past = past_of(state.records[bind.gang])
+        past.forced, past.lenders = forced, lenders
     else:
         folded.begun.append(bind)
 
@@ -94,7 +97,7 @@ def _make_room(state: Tables, decision: Resize) -> list[_Leaving]:
     unseat(state, record)
     back = tuple(each for each in given_back(record.seats, decision.seats) if len(each.nodes))
     pause_us = record.gang.resize_pause_us
-    return [_Leaving(record, back, state.now_us + pause_us)] if back and pause_us else []
+    return [_Leaving(decision.gang, record, back, state.now_us + pause_us)] if back and pause_us else []
 
 
 def _sit(state: Tables, number: int, seats: tuple[Seats, ...]) -> None:

@@ -27,6 +27,8 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
             past.claim = None
             past.attained_us += attained_us(state, record) if was is Phase.RUNNING else 0
         starts_us = int(state.running.columns["start_us"][record.row])
+        if state.vacating or state.timers:
+            _stop_vacating(state, number)
         unseat(state, record)
         state.running.remove(record.row)
         state.hurt.pop(number, None)
@@ -34,6 +36,25 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
             keep_busy(state, record, record.seats, starts_us)
     record.row, record.seats = -1, ()
     state.unsettle()
+
+
+def _stop_vacating(state: Tables, number: int) -> None:
+    """A gang that was still leaving seats is gone from them now: whoever waits for them starts at once."""
+    state.vacating = [
+        (state.now_us if ghost.gang is state.gangs[number] else until_us, ghost) for until_us, ghost in state.vacating
+    ]
+    running = state.running
+    starting = (running.alive & (running.columns["start_us"] > state.now_us)).nonzero()[0]
+    for other in running.columns["gang"][starting].tolist():
+        record = state.records[other]
+        past = record.history
+        if past is None or not past.lenders or number not in past.lenders:
+            continue
+        past.lenders = {lender: until_us for lender, until_us in past.lenders.items() if lender != number}
+        start_us = max([state.now_us, *past.lenders.values()])
+        past.token += 1
+        state.running.columns["start_us"][record.row] = start_us
+        state.set_timer(start_us, "start", other, past.token)
 
 
 def end(state: Tables, number: int, happening: Happening) -> list[int]:

@@ -73,6 +73,7 @@ class Past:
     left_us: int | None = None  # run time it still needs at its largest size, if it has reported progress
     cool_until_us: int = 0
     claim: Bind | None = None  # seats that others are about to leave
+    lenders: dict[int, int] | None = None  # those others by number, with the instant at which they are gone
     forced: bool = False  # somebody was evicted for that claim
     resting: bool = False  # it failed again and again, and may not start before its back-off is over
     token: int = 0  # timers set for an earlier stay mean nothing

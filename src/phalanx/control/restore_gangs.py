@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -35,6 +36,7 @@ GANG_KEYS: Final = (
 PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "rests_until_us")
 RUN_KEYS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us", "guest")
 GUESTS: Final = ("surplus", "whole")
+_DEVICES: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 @dataclass(slots=True)
@@ -212,11 +214,16 @@ def _parse_role_seats(state: State, gang: Gang, index: int, item: Spot, *, named
 
 
 def _parse_devices(state: State, node: int, spot: Spot | None, row: np.ndarray) -> None:
+    """Thousandths by device or by a run of them, as {"0-7": 1000}."""
     present = int((state.fleet.device_capacity[node] > 0).sum())
     for key, inner in spot.pairs() if spot else ():
-        if not key.isdecimal() or int(key) >= present:
-            inner.refuse(f"is no device of {show(state.fleet.names[node])}, which has {present}")
-        row[int(key)] = inner.integer(1, MILLI)
+        match = _DEVICES.fullmatch(key)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < present:
+            inner.refuse(f"names no devices of {show(state.fleet.names[node])}, which has {present}; write 0 or 0-7")
+        if row[first : last + 1].any():
+            inner.refuse("names a device twice")
+        row[first : last + 1] = inner.integer(1, MILLI)
 
 
 def _parse_hurt(entry: GangEntry) -> Hurt | None:

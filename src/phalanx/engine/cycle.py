@@ -73,7 +73,7 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     # 1. Hurt gangs first, then whoever has to leave its node.
     mended = mend(session)
     if snapshot.soft and is_restless(snapshot, policy):
-        session.roster = Roster(snapshot)
+        session.roster = Roster(snapshot, session.mended)
         evacuate(session, session.roster)
     # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
     turns = order_turns(session)

@@ -26,7 +26,10 @@ def extend(
     if kind.segment_size > 1 and seats[role].members % kind.segment_size:
         return None  # the last group is not full: whoever joins would have to join it
     # The masks say where; what is left of the wish is to stay close together.
-    wanted = replace(kind, require=ANYWHERE, prefer=ANYWHERE, size=count)
+    alone = not len(seats[role].nodes)  # nobody of the role sits anywhere yet, so its own wish still says where
+    wanted = replace(
+        kind, require=kind.require if alone else ANYWHERE, prefer=kind.prefer if alone else ANYWHERE, size=count
+    )
     wish = Wish(form, 1, exempt, _beside(view, seats, exempt))
     for inside in _near_first(view.fleet, form.gangs[0], seats, role):
         found = place_role(view, wish, wanted, count, role, inside)

@@ -107,15 +107,19 @@ class Permits:
 
     def list_victims(self, who: Who) -> list[tuple[Sitter, Cause]]:
         """Gangs that may be evicted for this asker, each by itself."""
-        found = []
-        for sitter in self.roster.sitters:
-            if sitter.gone or sitter.moved or not sitter.gang.preemptible or not self._ripe(sitter):
-                continue
-            if sitter.queue == who.queue:
-                if "preempt" in self.policy.takes and who.priority > sitter.priority:
-                    found.append((sitter, Cause.PREEMPT))
-            elif "reclaim" in self.policy.takes and self._may_reclaim(who, sitter):
-                found.append((sitter, Cause.RECLAIM))
+        ripe = [s for s in self.roster.sitters if s.gang.preemptible and not (s.gone or s.moved) and self._ripe(s)]
+        found, below = [], []
+        for sitter in ripe if "preempt" in self.policy.takes else ():
+            if sitter.queue == who.queue and who.priority > sitter.priority:
+                found.append((sitter, Cause.PREEMPT))
+                below.append(vector_of(self.session.fleet, sitter.gang, sitter.seats))
+        # Whoever makes way in the asker's own queue makes room below its guarantee: `allow_all` has the last word.
+        for units in below:
+            self.session.standing.charge(who.queue, -units)
+        others = [s for s in ripe if s.queue != who.queue] if "reclaim" in self.policy.takes else []
+        found += [(sitter, Cause.RECLAIM) for sitter in others if self._may_reclaim(who, sitter)]
+        for units in below:
+            self.session.standing.charge(who.queue, units)
         return found
 
     def _ripe(self, sitter: Sitter) -> bool:
@@ -141,7 +145,7 @@ class Permits:
             return True
         # Surplus that goes with it counts: the victim's side must keep its guarantee after everything.
         standing = self.session.standing
-        beside = [gift for gift in gifts if gift.cause is Cause.LOAN and gift.sitter.queue != who.queue]
+        beside = [gift for gift in gifts if gift.cause is not Cause.RECLAIM]
         lent = [(gift.sitter.queue, self._given(gift)) for gift in beside]
         victims = [(gift.sitter.queue, self._given(gift)) for gift in taken]
         for queue, units in lent:

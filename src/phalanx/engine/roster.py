@@ -7,6 +7,7 @@ not here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,13 +68,14 @@ class Gift:
 class Roster:
     """Everybody who could give something back, by number."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Read the seats of elastic and preemptible gangs."""
+    def __init__(self, snapshot: Snapshot, mended: Collection[int] = ()) -> None:
+        """Read the seats of elastic and preemptible gangs, without running rows that have just been mended."""
         self.snapshot = snapshot
         self.now_us = snapshot.now_us
         running = snapshot.running
         soft = running.alive & (running.elastic | running.preemptible | (running.guest > 0))
         soft &= (running.start_us <= snapshot.now_us) & (running.gang >= 0)
+        soft[list(mended)] = False
         self.sitters: list[Sitter] = []
         rows = soft.nonzero()[0].tolist()
         if rows:

@@ -8,7 +8,7 @@ superfluous. Who may take from whom is `engine.permits`, which members leave is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -250,13 +250,15 @@ class _Search:
         """The best set among these, or a good one if they are many."""
         if len(allowed) <= EXACT_VICTIMS:
             return self._best(allowed, loans)
-        found: list[tuple[int, list[Gift]]] = []
+        cost = self.taker.roster.cost
+        found = [[gift] for gift in allowed if self._with_loans([gift], loans) is not None]
         for some in self._by_domain(allowed):
             together = self._permitted(some)
             if together and self._with_loans(together, loans) is not None:
-                kept = self._drop(together, loans)
-                found.append((sum(self.taker.roster.cost(gift.sitter) for gift in kept), kept))
-        return min(found, key=lambda each: (each[0], len(each[1])))[1] if found else None
+                found.append(self._drop(together, loans, cost))
+                # The dearest for what it gives goes home first: many small ones may cost more than one large one.
+                found.append(self._drop(together, loans, lambda sitter: cost(sitter) / sum(sizes_of(sitter.seats))))
+        return min(found, key=lambda some: (sum(cost(g.sitter) for g in some), len(some))) if found else None
 
     def _by_domain(self, allowed: list[Gift]) -> list[list[Gift]]:
         """All of them; and if the asker must be inside one domain, those of each domain as well."""
@@ -294,11 +296,10 @@ class _Search:
                 return some
         return None
 
-    def _drop(self, allowed: list[Gift], loans: list[Pool]) -> list[Gift]:
+    def _drop(self, allowed: list[Gift], loans: list[Pool], dear: Callable[[Sitter], float]) -> list[Gift]:
         """Send home whoever is not needed, the dearest first."""
         kept = list(allowed)
-        roster = self.taker.roster
-        for gift in sorted(allowed, key=lambda gift: (-roster.cost(gift.sitter), gift.sitter.number)):
+        for gift in sorted(allowed, key=lambda gift: (-dear(gift.sitter), gift.sitter.number)):
             fewer = [other for other in kept if other is not gift]
             if fewer and self._with_loans(fewer, loans) is not None:
                 kept = fewer

@@ -196,7 +196,8 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
     gang = session.snapshot.gangs[number]
     pinned = session.snapshot.pins.get(number)
     if pinned is not None:
-        sizes = [tuple(pinned if role.sizes.elastic else role.sizes.least for role in gang.roles)]
+        wanted = tuple(pinned if role.sizes.elastic else role.sizes.least for role in gang.roles)
+        sizes = list(dict.fromkeys((wanted, tuple(role.sizes.least for role in gang.roles))))
     elif session.policy.molds:
         sizes = list_sizes(gang, session.view.slots(question.form.roles[0].shape, question.exempt).total)
     else:

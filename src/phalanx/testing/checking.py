@@ -34,7 +34,7 @@ __all__ = ["BrokenPromise", "Chronicle", "Watch", "decided", "freeze", "play", "
 def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
     """`schedule`, held to its promises: sound, pure, and the same when asked again."""
     demand(check_snapshot(snapshot))
-    if policy.standing or policy.takes:
+    if _reads_usage(snapshot, policy):
         demand([*check_usage(snapshot)])
     before = freeze(snapshot)
     plan = cycle.schedule(snapshot, policy, explain=explain, ledger=ledger)
@@ -48,6 +48,12 @@ def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = Fals
     demand(check_plan(snapshot, plan, policy))
     demand(check_plan(snapshot, told, policy))
     return plan
+
+
+def _reads_usage(snapshot: Snapshot, policy: Policy) -> bool:
+    """Whether the plan depends on who uses how much; else a borrowed snapshot may have it not yet added up."""
+    below_root = len(snapshot.queues.names) - 1
+    return policy.shares_users or (below_root > 1 and bool(policy.standing or policy.takes))
 
 
 def decided(plan: Plan) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What no single plan can break: lives of gangs, seats between two users, passes of one instant, the books at the end."""
+"""What no single plan can break: lives of gangs, seats between two users, passes of one instant, the books."""
 
 from __future__ import annotations
 
@@ -137,16 +137,14 @@ class Chronicle:
     def _check_tables(self, state: State) -> None:
         """A gang has a row exactly while it waits or holds seats, and its seats are those of its row."""
         snapshot = state.borrow()
-        wanted_of = {Phase.PENDING: snapshot.pending, None: snapshot.running}
-        for phase, columns in wanted_of.items():
-            listed = {number for number in columns.gang[columns.alive].tolist() if number >= 0}
-            wanted = {
-                number
-                for number, record in enumerate(state.records)
-                if (record.phase is phase if phase is not None else record.phase.seated)
-            }
+        waiting = {number for number, record in enumerate(state.records) if record.phase is Phase.PENDING}
+        seated = {number for number, record in enumerate(state.records) if record.phase.seated}
+        for told, wanted, alive, gang in (
+            ("pending", waiting, snapshot.pending.alive, snapshot.pending.gang),
+            ("seated", seated, snapshot.running.alive, snapshot.running.gang),
+        ):
+            listed = {number for number in gang[alive].tolist() if number >= 0}
             if listed != wanted:
-                told = "seated" if phase is None else phase.value
                 raise BrokenPromise(f"rows of {told} gangs: {sorted(listed)}, should be {sorted(wanted)}")
         for number, record in enumerate(state.records):
             if record.phase.seated and int(snapshot.running.gang[record.row]) != number:

@@ -83,6 +83,15 @@ def test_snapshots_without_a_stall_cost_nothing_and_save():
     assert life.done_us == 210
 
 
+def test_a_snapshot_without_a_stall_is_complete_at_once():
+    life = begun(Gang("quick", (), snapshot=SnapshotHabit(30, 0, 0)))
+    assert life.stop(30, saves=False) is True
+    assert booked(life) == {"productive": 120}
+    life.begin(100, 4, 100)
+    life.advance(159)
+    assert life.foresee(170) == Foresight(170, 160), "none is taken when the work is done"
+
+
 def test_work_open_at_the_end_of_the_run_is_productive():
     life = begun()
     life.advance(50)
@@ -291,12 +300,19 @@ def test_a_hurt_gang_holds_and_is_mended_from_its_snapshot():
     assert life.done_us == 90 + 7 + 5 + 70 + 2 * 2
 
 
+def test_progress_is_told_once():
+    life = begun()
+    assert life.stop(50, saves=False) is True
+    life.hold(50, 3)
+    assert life.stop(60, saves=False) is False, "the hold that is over saved nothing"
+
+
 def test_a_hurt_gang_is_mended_from_scratch():
     life = begun()
     life.stop(20, saves=False)
     life.hold(20, 3)
     life.hold(30, 2)  # another node goes
-    assert life.stop(40, saves=False) is False, "and then it lets go"
+    assert life.stop(40, saves=False) is False
     assert booked(life) == {"startup": 20, "lost": 60, "idle_allocated": 30 + 20}
     life.begin(90, 4, 100)
     assert life.done_us == 90 + 5 + 106

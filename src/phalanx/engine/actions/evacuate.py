@@ -15,6 +15,7 @@ from phalanx.engine.roster import Gift, Roster, Sitter
 from phalanx.engine.seats import add_seats, drop_tail, part_of, sizes_of, subtract_seats
 from phalanx.engine.session import Session
 from phalanx.model.fleet import BoolArray
+from phalanx.model.gang import Role
 from phalanx.model.plan import Cause, Seats
 
 
@@ -63,20 +64,35 @@ def _close_up(session: Session, sitter: Sitter, bad: BoolArray) -> bool:
     leaving = [_on(session, sitter, each, bad) for each in sitter.seats]
     staying = [subtract_seats(each, gone) for each, gone in zip(sitter.seats, leaving, strict=True)]
     gained: list[Seats] = []
-    for index, (stay, gone) in enumerate(zip(staying, leaving, strict=True)):
-        whole = (*seats, *staying[index:])
-        more = extend(view, gang, tuple(whole), index, gone.members) if gone.members else None
-        if more is not None:
-            gained.append(more)
-        kept = add_seats(stay, more) if more is not None else stay
-        allowed = [size for size in gang.roles[index].sizes.allowed if size <= kept.members]
-        if not allowed:
+    for index, role in enumerate(gang.roles):
+        kept = _keep_up(session, sitter, (*seats, *staying[index:]), index, gained)
+        if kept is None:
             for each in gained:
                 view.take_seats(session.need_of(gang, each.role), each, sign=-1)
             return False
-        seats.append(drop_tail(session.fleet, gang.roles[index].shape, kept, kept.members - allowed[-1]))
+        seats.append(drop_tail(session.fleet, role.shape, kept, _too_many(role, kept)))
     _reseat(session, sitter, tuple(seats), gained)
     return True
+
+
+def _keep_up(
+    session: Session, sitter: Sitter, seats: tuple[Seats, ...], index: int, gained: list[Seats]
+) -> Seats | None:
+    """The most of a role that can sit elsewhere, at least its least; None if not even that."""
+    stay, had = seats[index], sitter.seats[index].members
+    sizes = [size for size in reversed(sitter.gang.roles[index].sizes.allowed) if size <= had]
+    for size in sizes:
+        if size <= stay.members:
+            return stay
+        more = extend(session.view, sitter.gang, seats, index, size - stay.members)
+        if more is not None:
+            gained.append(more)
+            return add_seats(stay, more)
+    return None
+
+
+def _too_many(role: Role, seats: Seats) -> int:
+    return seats.members - max(size for size in role.sizes.allowed if size <= seats.members)
 
 
 def _on(session: Session, sitter: Sitter, seats: Seats, bad: BoolArray) -> Seats:

@@ -82,7 +82,7 @@ class Growth:
         snapshot, found = self.session.snapshot, []
         for at, bind in enumerate(self.session.binds):
             gang = snapshot.gangs[bind.gang]
-            if not gang.elastic or bind.gang in snapshot.pins:
+            if not gang.elastic:
                 continue
             queue, user = self.session.owner_of(bind.gang)
             gone_us = self.now + bind.length_us if self.session.proven(bind.gang) else NEVER
@@ -148,7 +148,8 @@ class Growth:
         for index, role in enumerate(grower.gang.roles):
             now = grower.seats[index].members
             larger = next((size for size in role.sizes.allowed if size > now), None)
-            if larger is not None:
+            pinned = self.session.snapshot.pins.get(grower.number, larger)
+            if larger is not None and pinned is not None and larger <= pinned:
                 steps.append((now / role.sizes.most, index, larger))
         return min(steps)[1:] if steps else None
 

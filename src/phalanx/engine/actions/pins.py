@@ -52,9 +52,9 @@ def _grow(session: Session, roster: Roster, ground: Ground, sitter: Sitter, role
 
     gifts: list[Gift] | None = []
     more = seats_with([])
-    if more is None:
+    running = session.snapshot.running
+    if more is None and not (running.gang[running.alive] < 0).any():  # else seats are being vacated: wait for them
         permits = Permits(session, roster)
-        running = session.snapshot.running
         arrival = int(running.eligible_us[sitter.row]), sitter.number
         who = Who(sitter.queue, sitter.priority, asked, owner=False, attained_us=0, arrival=arrival)
         pools = [pool for pool in permits.list_loans(who) if pool.sitter is not sitter]
@@ -66,6 +66,8 @@ def _grow(session: Session, roster: Roster, ground: Ground, sitter: Sitter, role
         session.give(gift)
         ground.give(gift)
         roster.give(gift, sitter.number)
+    if any(gift.sitter.gang.resize_pause_us for gift in gifts):
+        return  # whoever gives still sits there; it grows when the seats are vacated
     form = whole_form(session.fleet, sitter.gang, sizes_of(sitter.seats))
     more = ground.name_devices(form, ((more,),))[0][0]
     session.view.take_seats(need, more)

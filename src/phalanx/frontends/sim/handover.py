@@ -36,10 +36,6 @@ class Handover:
         self._in_use: list[tuple[int, dict[int, int]]] = []  # claimed, by node, and used by others until then
         self._abandoned: list[Record] = []  # rows of nobody that were a claim
 
-    def begin(self, number: int) -> None:
-        """A claim is over: its gang runs."""
-        self.claims.pop(number, None)
-
     def note_plan(self, plan: Plan, before: Mapping[int, tuple[Seats, ...]]) -> None:
         """Claims that a plan made, on seats that gangs resized by it had before."""
         state, now_us = self._state, self._state.now_us
@@ -81,13 +77,13 @@ class Handover:
                 fading.append((until_us, units, 0))
         self._in_use = [each for each in self._in_use if each[0] > now_us]
         for until_us, taken in self._in_use:
-            units = min(self._up(taken.items()), claimed)
+            units = self._up(taken.items())
             vacating, claimed = vacating + units, claimed - units
             fading.append((until_us, units, -units))
         return vacating, claimed, sorted(fading)
 
     def _drop_claims(self) -> None:
-        """A gang whose claim was given up leaves rows of nobody, until those it waited for are gone."""
+        """Claims of gangs that run now are over. One that was given up leaves rows of nobody for as long."""
         state = self._state
         self._abandoned = [ghost for ghost in self._abandoned if any(ghost is each for _, each in state.vacating)]
         for number in [n for n in self.claims if state.records[n].phase is not Phase.STARTING]:

@@ -189,12 +189,11 @@ class Life:
             every, stall = habit.every_us, habit.stall_us
             complete, into = divmod(span - due, every + stall)  # so many whole intervals, and this far into the next
             worked = due + complete * every
-            if complete < self.count:
-                if into >= stall:
-                    worked += into - stall
-                    complete += 1
-                else:
-                    rest = stall - into
+            if into >= stall:
+                worked += into - stall
+                complete += 1
+            else:
+                rest = stall - into
             books["snapshot"] += (span - worked) * units
         books["productive"] += worked * units
         if complete and habit is not None:
@@ -238,7 +237,7 @@ def _time_for(left: int, pace_us: int) -> int:
 
 def _count_snapshots(span: int, due: int, every: int) -> int:
     """Snapshots within so much work; one that is due when the work is done is not taken."""
-    return 0 if span <= due else 1 + (span - due - 1) // every
+    return max(0, 1 + (span - due - 1) // every)
 
 
 def _lasting(*waits: tuple[str, int]) -> Waits:

@@ -41,7 +41,6 @@ class World:
         number, gang, ledger = bind.gang, self._state.gangs[bind.gang], self.ledger
         units = ledger.units_of(gang, bind.seats)
         self._tokens += 1
-        ledger.handover.claims.pop(number, None)
         if _is_plain(gang) and number not in self._resting and number not in self._lives:
             self._plain[number] = (now_us, units, self._tokens)
             ledger.used += units

@@ -10,7 +10,7 @@ from typing import Final
 from phalanx.frontends.sim.report.cdf import Curve
 from phalanx.frontends.sim.report.facts import Facts, Pictures
 from phalanx.frontends.sim.report.page import Heading
-from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of
+from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of, say_s
 
 #: As in page.css, for light paper.
 SERIES: Final = ("#0072b2", "#d55e00", "#007f5f", "#b0508a", "#b07d00", "#3a9fd6", "#6b4fa0", "#444c55")
@@ -83,6 +83,7 @@ class Figure:
     subtitle: str
     bars_title: str
     bars: list[Bar]
+    parts: list[tuple[str, str]]  # words and colours of the parts that the bars have, in the order of the ledger
     over_time: list[Panel]
     shares: list[Panel] = field(default_factory=list)
 
@@ -91,11 +92,14 @@ def make_figure(heading: Heading, runs: Sequence[Facts]) -> Figure:
     """What the figure shows."""
     drawn = [(facts, facts.pictures) for facts in runs if facts.pictures is not None]
     horizon = (min(facts.horizon_s[0] for facts in runs), max(facts.horizon_s[1] for facts in runs))
+    bars = [_bar(policy, group) for policy, group in by_policy(runs).items()]
+    seen = {(word, colour) for bar in bars for word, colour, _ in bar.parts}
     return Figure(
         title=heading.file,
         subtitle=f"{heading.cluster}; {heading.gangs} gangs; seed {heading.seeds}; phalanx {heading.version}",
         bars_title=f"Where {heading.unit} time went",
-        bars=[_bar(policy, group) for policy, group in by_policy(runs).items()],
+        bars=bars,
+        parts=[part for part in _name_parts(runs) if part in seen],
         over_time=[_usage_panel(facts, pictures, horizon) for facts, pictures in drawn],
         shares=[
             _share_panel("Wait", drawn, lambda pictures: pictures.waits),
@@ -104,15 +108,16 @@ def make_figure(heading: Heading, runs: Sequence[Facts]) -> Figure:
     )
 
 
+def _name_parts(runs: Sequence[Facts]) -> list[tuple[str, str]]:
+    parts = dict.fromkeys((*PARTS, *ledger_of(runs)))
+    return [(PART_WORDS.get(part, part.replace("_", " ")), PART_COLOURS.get(part, OTHER_COLOUR)) for part in parts]
+
+
 def _bar(policy: str, group: Sequence[Facts]) -> Bar:
     ledger = ledger_of(group)
     total = math.fsum(ledger.values()) or 1.0
-    order = dict.fromkeys((*PARTS, *ledger))
-    parts = [
-        (PART_WORDS.get(part, part.replace("_", " ")), PART_COLOURS.get(part, OTHER_COLOUR), ledger[part] / total)
-        for part in order
-    ]
-    return Bar(policy, [part for part in parts if part[2] > 0])
+    named = zip(_name_parts(group), ledger.values(), strict=True)
+    return Bar(policy, [(word, colour, value / total) for (word, colour), value in named if value > 0])
 
 
 def _usage_panel(facts: Facts, pictures: Pictures, horizon: tuple[float, float]) -> Panel:
@@ -140,6 +145,8 @@ def _share_panel(title: str, drawn: Sequence[tuple[Facts, Pictures]], read: Call
         colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
         traces.append(Trace(policy, x, [0.0, *curve.y], colour, dash))
     ticks = [tick for tick in _LOG_TICKS if low <= tick[0] <= high]
+    if any(x < low for x in values) and (not ticks or math.log10(ticks[0][0] / low) > math.log10(high / low) / 12):
+        ticks.insert(0, (low, f"≤{say_s(low)}"))  # those at the very edge may be less, or nothing at all
     return Panel(title, "at most so long (log scale)", "share of gangs", low, high, ticks, traces, log=True)
 
 

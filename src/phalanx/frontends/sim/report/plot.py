@@ -51,7 +51,8 @@ def _draw_bars(axes: Any, figure: Figure) -> None:
     axes.set_title(figure.bars_title, fontsize=9, loc="left", parse_math=False)
     axes.spines[["top", "right", "left"]].set_visible(False)
     where = {"loc": "upper left", "bbox_to_anchor": (0, -0.12 - 0.1 / max(1, len(figure.bars)))}
-    axes.legend(seen.values(), seen.keys(), ncols=6, fontsize=7, frameon=False, **where)
+    words = [word for word, _ in figure.parts]
+    axes.legend([seen[word] for word in words], words, ncols=6, fontsize=7, frameon=False, **where)
 
 
 def _draw_panel(axes: Any, panel: Panel, *, with_label: bool) -> None:

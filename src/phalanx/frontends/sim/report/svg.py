@@ -45,8 +45,7 @@ def _lay_out(figure: Figure) -> tuple[list[str], float]:
     parts = [_text(_EDGE, 44, figure.title, size=20, bold=True), _text(_EDGE, 66, figure.subtitle)]
     top = 104.0
     parts.append(_text(_EDGE, top, figure.bars_title, size=14, bold=True))
-    words = list(dict.fromkeys((word, colour) for bar in figure.bars for word, colour, _ in bar.parts))
-    keys, top = _draw_keys([(word, colour, None) for word, colour in words], top + 12)
+    keys, top = _draw_keys([(word, colour, None) for word, colour in figure.parts], top + 12)
     parts += keys
     for bar in figure.bars:
         parts += _draw_bar(bar, top)
@@ -104,7 +103,7 @@ def _draw_bar(bar: Bar, top: float) -> Iterator[str]:
 
 def _draw_panel(panel: Panel, box: _Box, *, with_label: bool) -> Iterator[str]:
     across = _scale(panel, box)
-    yield _text(box.left - _LABEL, box.top - 8, panel.title, bold=True)
+    yield _text(box.left - _LABEL, box.top - 11, panel.title, bold=True)
     for share in (0.0, 0.5, 1.0):
         at = box.bottom - share * (box.bottom - box.top)
         yield f'<path d="M{box.left:.1f} {at:.1f}H{box.right:.1f}" stroke="{_GRID}"/>'

@@ -1,0 +1,267 @@
+"""`phalanx what-if`: a cluster as it stands, run forward as it is and with a change, and the difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from phalanx.cli.failure import CannotWrite, Failure
+from phalanx.cli.screen import print_lines
+
+if TYPE_CHECKING:
+    from phalanx.control.restore import Restored
+    from phalanx.control.spec.spot import Spot
+    from phalanx.control.state import State
+    from phalanx.control.what_if import Answer
+    from phalanx.engine.policy import Policy
+    from phalanx.frontends.sim.scenario import Scenario
+
+#: The baseline that gives out single members: its clusters are not whole, and a state is.
+_PARTIAL: Final = "pod-fifo"
+_NAMED_MAX: Final = 8
+
+
+@click.command("what-if")
+@click.argument("state", required=False, type=click.Path(path_type=Path))
+@click.option("--add-nodes", "add", metavar="NxM|FILE", help="More nodes: 2x8, or a file of node entries.")
+@click.option("--remove-nodes", "remove", metavar="NODES", help="Nodes that go for good: a0,a1 or a[0-3].")
+@click.option("--cancel", multiple=True, metavar="GANG", help="A gang that is not wanted any more; may be repeated.")
+@click.option("--add-gang", "gangs", type=click.Path(path_type=Path), help="A file of gangs that are submitted now.")
+@click.option("--policy", help="Another policy, by name or as path/to/file.py:NAME.")
+@click.option("--until", help="Look so far ahead, as 1d; else until everybody has ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema phalanx.what-if/1.")
+@click.option("--from", "scenario", type=click.Path(path_type=Path), help="Make the state from a scenario or a log.")
+@click.option("--at", help="With --from: the instant, as 1h.")
+@click.option("--cluster", help="With --from and a log: nodes x places, as 16x8, or a table of nodes.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --from: write the state there, and stop.")
+def what_if(
+    state: Path | None,
+    add: str | None,
+    remove: str | None,
+    cancel: tuple[str, ...],
+    gangs: Path | None,
+    policy: str | None,
+    until: str | None,
+    as_json: bool,
+    scenario: Path | None,
+    at: str | None,
+    cluster: str | None,
+    output: Path | None,
+) -> None:
+    """Ask what a change would do to a cluster as it stands.
+
+    STATE is a dumped state (JSON). The cluster is run forward twice, as it is
+    and with the change, believing walltimes: what starts, what waits, what moves.
+
+    \b
+    phalanx what-if --from examples/tenants.yaml --at 1h30m --policy fair -o state.json
+    phalanx what-if state.json --add-nodes 1x8
+    """
+    from phalanx.control.spec.errors import BadInput
+
+    asked = Asked(add, remove, cancel, gangs, policy if scenario is None else None)
+    try:
+        _check_usage(state, scenario, at, cluster, output, asked)
+        if scenario is not None:
+            text = dump_scenario(scenario, cluster, _instant(at, "--at"), policy)
+            if output is not None:
+                _write(output, text)
+                return
+            spot = _spot_of(text, scenario)
+        else:
+            from phalanx.control.restore import read_state
+
+            assert state is not None
+            spot = read_state(state)
+        place = (state or scenario or Path()).parent
+        report = answer(spot, asked, None if until is None else _instant(until, "--until"), place)
+    except BadInput as bad:
+        raise Failure(str(bad)) from None
+    if as_json:
+        click.echo(json.dumps(report.tree, ensure_ascii=False))
+    else:
+        from phalanx.cli.what_if_text import show
+
+        show(report)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The change, as it was typed."""
+
+    add: str | None
+    remove: str | None
+    cancel: tuple[str, ...]
+    gangs: Path | None
+    policy: str | None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is no change at all."""
+        return not (self.add or self.remove or self.cancel or self.gangs or self.policy)
+
+    def tell(self) -> dict[str, object]:
+        """The same for the answer."""
+        told = {"add_nodes": self.add, "remove_nodes": self.remove, "cancel": list(self.cancel), "policy": self.policy}
+        gangs = self.gangs.name if self.gangs else None
+        return {key: value for key, value in {**told, "add_gang": gangs}.items() if value}
+
+
+def _check_usage(
+    state: Path | None, scenario: Path | None, at: str | None, cluster: str | None, output: Path | None, asked: Asked
+) -> None:
+    if state is not None and scenario is not None:
+        raise Failure("STATE and --from both say where to start; keep one of them")
+    if state is None and scenario is None:
+        raise Failure("there is no state to ask about; name a dumped one, or write --from SCENARIO --at 1h")
+    if scenario is None:
+        lonely = [name for name, value in (("--at", at), ("--cluster", cluster), ("-o", output)) if value is not None]
+        if lonely:
+            raise Failure(f"{lonely[0]} belongs to --from SCENARIO, which makes a state; {state} is one already")
+    elif at is None:
+        raise Failure("--from needs --at: the instant at which the state is taken, as --at 1h")
+    if output is not None and not asked.nothing:
+        raise Failure("-o writes the state as it is; ask what a change would do in a second command, about that file")
+
+
+def _instant(text: str | None, option: str) -> int:
+    from phalanx.control.spec.errors import BadInput, BadText
+    from phalanx.control.spec.quantity import duration_us
+
+    try:
+        return duration_us(text or "0")
+    except BadText as bad:
+        raise BadInput(f"{option} {bad}") from None
+
+
+def _spot_of(text: str, scenario: Path) -> Spot:
+    from phalanx.control.spec.reader import parse_text
+    from phalanx.control.spec.spot import Spot
+
+    return Spot(parse_text(text, str(scenario), ".json"), str(scenario))
+
+
+def _write(output: Path, text: str) -> None:
+    from phalanx.frontends.sim.traces.files import write_whole
+
+    if output.is_dir():
+        raise Failure(f"-o: {output} is a folder; name a file in it")
+    try:
+        write_whole(output, text)
+    except OSError as bad:
+        raise CannotWrite(f"-o: cannot write {output}: {bad.strerror or bad}; name another place") from None
+    print_lines([f"state: {output}"])
+
+
+# ---- a state out of a scenario
+
+
+def dump_scenario(file: Path, cluster: str | None, at_us: int, policy: str | None) -> str:
+    """Run a scenario up to and including an instant; its state then, as the text of a dump."""
+    from phalanx.cli.sim import check_policy
+    from phalanx.control.dump import dump_state, format_state
+    from phalanx.control.policies import find_policy
+    from phalanx.frontends.sim.traces.reading import read_any
+
+    scenario = read_any(file, cluster)
+    listed = dict(scenario.policies)
+    if policy is None and len(scenario.policies) > 1:
+        raise Failure(f"{file}: names {len(scenario.policies)} policies; say which with --policy")
+    name = policy if policy is not None else scenario.policies[0][0]
+    places = [Path()] if policy is not None else [file.parent, Path()]
+    settled, options = check_policy(name, listed.get(name, {}), places)
+    if settled == _PARTIAL:
+        raise Failure(f"{_PARTIAL} leaves gangs with some of their members, and a state holds whole ones; name another")
+    state = run_to(scenario, find_policy(settled, options), at_us)
+    return format_state(dump_state(state, (settled, options), _list_drains(scenario, state, at_us)))
+
+
+def run_to(scenario: Scenario, policy: Policy, at_us: int) -> State:
+    """Play a scenario up to and including an instant."""
+    from phalanx.control.forward import Arrival, Forward, Happens
+    from phalanx.frontends.sim.run import curve_of, happenings, make_state
+    from phalanx.frontends.sim.scribe import Scribe
+    from phalanx.frontends.sim.world import World
+
+    state = make_state(scenario)
+    pairs = list(zip(scenario.gangs, scenario.truths, strict=True))
+    world = World(state, {gang.name: truth for gang, truth in pairs})
+    forward = Forward(state, policy, world, Scribe(state, world))
+    # A word that nobody understands makes an instant of it, whatever else happens then.
+    events = [*happenings(scenario), Happens(at_us, "look")]
+    forward.run([Arrival(gang, curve_of(gang, truth)) for gang, truth in pairs], events, at_us)
+    return state
+
+
+def _list_drains(scenario: Scenario, state: State, at_us: int) -> dict[str, int]:
+    """When nodes that drain at an instant must be empty; the last word counts."""
+    found: dict[str, int] = {}
+    for event in sorted(scenario.events, key=lambda event: event.at_us):
+        if event.verb == "drain" and event.at_us <= at_us and event.node is not None:
+            found.pop(event.node, None)
+            if event.by_us is not None and event.by_us > at_us:
+                found[event.node] = event.by_us
+    index = state.fleet.index_by_name
+    return {name: by_us for name, by_us in found.items() if name in index and state.draining[index[name]]}
+
+
+# ---- the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer, for people and for programs."""
+
+    answer: Answer
+    tree: dict[str, Any]
+    title: str
+    notes: Sequence[str]
+
+
+def answer(spot: Spot, asked: Asked, ahead_us: int | None, place: Path) -> Report:
+    """Run both ways and compare."""
+    from phalanx.cli.what_if_changes import find_changes
+    from phalanx.cli.what_if_text import make_title
+    from phalanx.control.restore import restore_state
+    from phalanx.control.what_if import compare, list_unproven, look_ahead, tree_of
+    from phalanx.frontends.sim.gantt import span
+
+    as_is, changed = restore_state(spot), restore_state(spot)
+    notes: list[str] = []
+    changes = find_changes(changed.state, asked, notes)
+    before, after = _find_policies(as_is, asked, place)
+    until_us = None if ahead_us is None else as_is.state.now_us + ahead_us
+    unproven = list_unproven(changes.add_gangs, changed)
+    if unproven:
+        length = span(as_is.state.default_walltime_us)
+        notes.append(f"{_name_some(unproven)}: no walltime stated, so {length} is believed")
+    found = compare(look_ahead(as_is, before, until_us=until_us), look_ahead(changed, after, changes, until_us))
+    tree = tree_of(found, asked.tell(), until_us, notes)
+    return Report(found, tree, make_title(found, asked), notes)
+
+
+def _find_policies(restored: Restored, asked: Asked, place: Path) -> tuple[Policy, Policy]:
+    """As it is, and with the change. A policy of a file is looked for beside the state too."""
+    from phalanx.cli.sim import check_policy
+    from phalanx.control.policies import find_policy
+    from phalanx.frontends.sim.scenario import DEFAULT_POLICY
+
+    name, options = restored.policy or (DEFAULT_POLICY, {})
+    before = find_policy(*check_policy(name, options, [place, Path()]))
+    after = before
+    if asked.policy is not None:
+        after = find_policy(*check_policy(asked.policy, options if asked.policy == name else {}))
+    for each in (before, after):
+        if each.name == _PARTIAL:
+            raise Failure(f"{_PARTIAL} gives out single members, and a state holds whole gangs; name another policy")
+    return before, after
+
+
+def _name_some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX:,} more"

@@ -1,0 +1,131 @@
+"""The changes of `phalanx what-if`, from what was typed to values; each is checked against the state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phalanx.control.forward import Arrival
+from phalanx.control.spec.cluster import parse_nodes
+from phalanx.control.spec.errors import BadInput, BadText, show, suggest
+from phalanx.control.spec.gangs import Known, parse_gang
+from phalanx.control.spec.hostlist import expand_hosts
+from phalanx.control.spec.reader import parse_text
+from phalanx.control.spec.speedup import parse_speedup
+from phalanx.control.spec.spot import Fields, Spot
+from phalanx.control.spec.ties import complete_groups
+from phalanx.control.state import State
+from phalanx.control.what_if import Changes
+from phalanx.frontends.sim.run import curve_of
+from phalanx.frontends.sim.scenario import Truth, read_cluster, read_text
+from phalanx.model.fleet import Node
+from phalanx.model.resources import DEVICE_KIND, units_per_whole
+
+if TYPE_CHECKING:
+    from phalanx.cli.what_if import Asked
+
+_GRID = re.compile(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*")
+
+
+def find_changes(state: State, asked: Asked, notes: list[str]) -> Changes:
+    """The change that was asked for; what it silently implies is told in the notes."""
+    return Changes(
+        add_nodes=() if asked.add is None else _parse_added(state, asked.add, notes),
+        remove_nodes=() if asked.remove is None else _parse_removed(state, asked.remove),
+        cancel=tuple(_find_gang(state, name) for name in asked.cancel),
+        add_gangs=() if asked.gangs is None else _read_gangs(state, asked.gangs),
+    )
+
+
+def _parse_added(state: State, text: str, notes: list[str]) -> tuple[Node, ...]:
+    """Nodes of a file, or as many as NxM says, like those of the cluster that have as many devices."""
+    if not _GRID.fullmatch(text):
+        return _read_nodes(state, text)
+    fleet = state.fleet
+    kind = DEVICE_KIND if fleet.device_column >= 0 or not fleet.kinds else fleet.kinds[0]
+    try:
+        made = read_cluster(text, kind)
+    except BadInput as bad:
+        raise BadInput(str(bad).replace("--cluster", "--add-nodes")) from None
+    each = made[0].resources[kind]
+    like = next((node for node in fleet.nodes if node.resources.get(kind) == each and not node.spare), None)
+    names = [name for name in (f"new{index}" for index in range(len(made) + len(fleet))) if name not in fleet.names]
+    if like is None:
+        if len(fleet.kinds) > 1:
+            count = each // units_per_whole(kind)
+            notes.append(f"the new nodes have {count} {kind} and nothing else, since no node has as many to go by")
+        return tuple(replace(node, name=name) for node, name in zip(made, names, strict=False))
+    # But for the place in the network: nobody said which rack they go to.
+    labels = {key: value for key, value in like.labels.items() if key not in fleet.levels}
+    return tuple(replace(like, name=name, labels=labels) for name in names[: len(made)])
+
+
+def _read_nodes(state: State, text: str) -> tuple[Node, ...]:
+    path = Path(text)
+    if not path.exists() and not path.suffix:
+        raise BadInput(f"--add-nodes: {show(text)} is neither nodes x devices, as 2x8, nor a file of node entries")
+    found: list[Node] = []
+    for item in _read_entries(path, "nodes").items_or_one():
+        for node in parse_nodes(item.titled()):
+            if node.name in state.fleet.index_by_name or any(node.name == other.name for other in found):
+                item.titled().refuse(f"there is already a node {show(node.name)}; names are unique")
+            found.append(node)
+    return tuple(found)
+
+
+def _parse_removed(state: State, text: str) -> tuple[str, ...]:
+    try:
+        names = expand_hosts(text)
+    except BadText as bad:
+        raise BadInput(f"--remove-nodes {bad}") from None
+    for name in names:
+        if name not in state.fleet.index_by_name:
+            raise BadInput(f"--remove-nodes: there is no node {show(name)}; {suggest(name, state.fleet.names)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _find_gang(state: State, name: str) -> str:
+    number = state.number_by_name.get(name)
+    if number is not None and not state.records[number].phase.ended:
+        return name
+    if name in state.ended:
+        raise BadInput(f"--cancel: {show(name)} has {state.ended[name].value} already")
+    alive = [record.gang.name for record in state.records if not record.phase.ended]
+    raise BadInput(f"--cancel: there is no gang {show(name)}; {suggest(name, alive)}")
+
+
+def _read_gangs(state: State, path: Path) -> tuple[Arrival, ...]:
+    """Gangs of a file: one entry, a list of them, or a file with `gangs:`. Their submits count from now."""
+    entries = [item.titled() for item in _read_entries(path, "gangs").items_or_one()]
+    known = Known(list(state.tenants.queue_columns.names), state.fleet.levels[:-1])
+    gangs = [parse_gang(entry, known) for entry in entries]
+    names = {*state.number_by_name, *state.ended}
+    for entry, gang in zip(entries, gangs, strict=True):
+        if gang.name in names:
+            entry.refuse(f"there is already a gang {show(gang.name)}; names are unique")
+        names.add(gang.name)
+    found = []
+    for entry, gang in zip(entries, complete_groups(gangs, entries), strict=True):
+        for other in gang.after.names:
+            if other not in names:
+                entry.refuse(f"after names no gang: {show(other)}; {suggest(other, names)}")
+        later = replace(gang, submit_us=state.now_us + gang.submit_us)
+        fields = Fields(entry, entry.value if isinstance(entry.value, dict) else {})
+        # Of the truth that a scenario states only the curve is something a gang reports.
+        found.append(Arrival(later, curve_of(later, Truth(1, parse_speedup(fields.get("speedup"))))))
+    return tuple(found)
+
+
+def _read_entries(path: Path, key: str) -> Spot:
+    """The entries of a file, with or without the key that they stand under in a scenario."""
+    spot = Spot(parse_text(read_text(path), str(path), path.suffix), str(path))
+    if spot.value is None:
+        spot.refuse(f"is empty; it should hold {key}")
+    tree = spot.value
+    for outer in ("cluster", key) if key == "nodes" else (key,):
+        if isinstance(tree, dict) and outer in tree:
+            spot = Fields(spot, tree).need(outer, f"{outer}: …")
+            tree = spot.value
+    return spot

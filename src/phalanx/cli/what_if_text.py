@@ -1,0 +1,186 @@
+"""The answer of `phalanx what-if` for people: one table, what happens at once, why others wait, totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from phalanx.cli.screen import print_lines, print_sheet
+from phalanx.control.spec.quantity import SECOND_US
+from phalanx.control.what_if import Answer, Fate
+from phalanx.frontends.sim.gantt import ROWS_MAX, span
+from phalanx.frontends.sim.printing import Sheet
+
+if TYPE_CHECKING:
+    from phalanx.cli.what_if import Asked, Report
+
+_UNFINISHED: Final = ("completed", "pending", "running", "starting", "hurt", "infeasible")
+_VERBS: Final = {
+    "bind": "starts with",
+    "grow": "grows to",
+    "shrink": "shrinks to",
+    "lose": "loses members, left",
+    "evict": "is evicted",
+    "yield": "yields its turn",
+    "move": "moves",
+    "repair": "is repaired",
+    "restart": "starts anew elsewhere",
+    "cancel": "is cancelled",
+    "fail": "fails",
+}
+_COUNTED: Final = ("bind", "grow", "shrink", "lose")
+
+
+def make_title(found: Answer, asked: Asked) -> str:
+    """When, under which policy, and what changes."""
+    done = {
+        f"add nodes {asked.add}": asked.add,
+        f"remove nodes {asked.remove}": asked.remove,
+        f"cancel {', '.join(asked.cancel)}": asked.cancel,
+        f"add the gangs of {asked.gangs.name}" if asked.gangs else "": asked.gangs,
+        f"policy {found.after.policy} instead of {found.before.policy}": asked.policy,
+    }
+    what = "; ".join(words for words, wanted in done.items() if wanted) or "nothing changes"
+    return f"at {span(found.before.now_us)}, policy {found.before.policy}: {what}"
+
+
+def show(report: Report) -> None:
+    """The table, and what it means in a few lines."""
+    print_lines([report.title, ""])
+    found = report.answer
+    changed = [name for name in found.names if _told(found.before.fates.get(name), found.after.fates.get(name))]
+    names = list(found.names) if len(found.names) <= ROWS_MAX else changed
+    print_sheet(_gang_sheet(found, names[:ROWS_MAX]))
+    left = len(found.names) - len(names[:ROWS_MAX])
+    if left:
+        same = len(found.names) - len(changed)
+        print_lines([f"{left:,} more gangs, {same:,} of all unchanged; --json has them"])
+    lines = [*_now_lines(found), *_why_lines(found, names[:ROWS_MAX])]
+    print_lines(["", *lines, *([""] if lines else [])])
+    print_sheet(_totals_sheet(report.tree["totals"]))
+    print_lines([f"note: {note}" for note in report.notes])
+
+
+def _gang_sheet(found: Answer, names: Sequence[str]) -> Sheet:
+    from phalanx.frontends.sim.printing import Sheet
+
+    now_us, rows = found.before.now_us, []
+    for name in names:
+        before, after = found.before.fates.get(name), found.after.fates.get(name)
+        was = (before or after).was  # type: ignore[union-attr]  # it is in one of them
+        cells = [_start(fate, now_us) for fate in (before, after)] + [_end(fate, now_us) for fate in (before, after)]
+        rows.append((name, was, *cells, _told(before, after)))
+    headers = ("gang", "now", "start as is", "start then", "end as is", "end then", "what changes")
+    return Sheet("", headers, tuple(rows), right_from=7)
+
+
+def _start(fate: Fate | None, now_us: int) -> str:
+    if fate is None:
+        return "-"
+    if fate.was == "running":
+        return "runs"
+    return "never" if fate.start_us is None and fate.state == "infeasible" else _when(fate.start_us, now_us)
+
+
+def _end(fate: Fate | None, now_us: int) -> str:
+    if fate is None:
+        return "-"
+    how = "" if fate.state in _UNFINISHED else f" {fate.state}"
+    return _when(fate.end_us, now_us) + how
+
+
+def _when(us: int | None, now_us: int) -> str:
+    if us is None:
+        return "-"
+    return "now" if us == now_us else f"+{span(us - now_us)}"
+
+
+def _told(before: Fate | None, after: Fate | None) -> str:
+    """The difference in words; empty if there is none."""
+    if before is None or after is None:
+        return "new" if before is None else "gone"
+    if before.state != after.state and after.state in ("cancelled", "infeasible", "failed"):
+        return after.state
+    more = [verb for event, verb in _MORE.items() if after.count(event) > before.count(event)]
+    return ", ".join([*more, *_shifted(before, after)])
+
+
+_MORE: Final = {
+    "evict": "evicted",
+    "yield": "yields",
+    "move": "moved",
+    "lose": "loses members",
+    "grow": "grows",
+    "shrink": "shrinks",
+    "repair": "repaired",
+    "restart": "starts anew",
+}
+
+
+def _shifted(before: Fate, after: Fate) -> list[str]:
+    """Starts and ends that come at another time, or at all."""
+    told = []
+    for verb, was, will in (("start", before.start_us, after.start_us), ("end", before.end_us, after.end_us)):
+        if was is not None and will is not None:
+            if was != will:
+                told.append(f"{verb}s {_shift(will - was)}")
+        elif was is not None or will is not None:
+            told.append(f"{verb}s" if will is not None else f"does not {verb}")
+    return told
+
+
+def _shift(us: int) -> str:
+    return f"{span(abs(us))} {'later' if us > 0 else 'earlier'}"
+
+
+def _now_lines(found: Answer) -> list[str]:
+    """What is decided at once with the change and is not without."""
+    usual = set(found.before.happens_now())
+    lines = []
+    for name, change in found.after.happens_now():
+        if (name, change) not in usual:
+            members = f" {change.members} members" if change.event in _COUNTED else ""
+            lines.append(f"now: {name} {_VERBS[change.event]}{members}")
+    return lines[:ROWS_MAX]
+
+
+def _why_lines(found: Answer, names: Sequence[str]) -> list[str]:
+    lines = []
+    for name in names:
+        fate = found.after.fates.get(name)
+        if fate is not None and fate.reason is not None:
+            lines.append(f"{name} {fate.state}: {fate.reason[1]} ({fate.reason[0]})")
+    return lines
+
+
+_TOTALS: Final = (
+    ("completed", "gangs completed"),
+    ("start_now", "start now"),
+    ("start_later", "start later"),
+    ("do_not_start", "do not start"),
+    ("wait_s_mean", "wait from now, mean"),
+    ("end_s_mean", "end, mean"),
+    ("end_s_last", "last end"),
+    ("evictions", "evictions"),
+    ("yields", "turns ended"),
+    ("resizes", "resizes"),
+    ("moves", "moves"),
+)
+
+
+def _totals_sheet(totals: Mapping[str, Mapping[str, Any]]) -> Sheet:
+    from phalanx.frontends.sim.printing import Sheet
+
+    sides = (totals["before"], totals["after"])
+    rows = []
+    for key, words in _TOTALS:
+        values = [side[key] for side in sides]
+        if any(values) or key in ("completed", "start_now"):
+            rows.append((words, *(_total(key, value) for value in values)))
+    return Sheet("", ("", "as is", "then"), tuple(rows))
+
+
+def _total(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return span(round(value) * SECOND_US) if "_s_" in key else f"{value:,}"
