@@ -104,10 +104,10 @@ from phalanx.testing.worlds import Taste, draw_world
 
 digest = hashlib.sha256()
 
-def note(snapshot, policy, *, explain=False):
+def note(snapshot, policy, *, explain=False, ledger=False):
     plan = schedule(snapshot, policy, explain=True)
     digest.update(repr(plan.key()).encode())
-    return schedule(snapshot, policy, explain=explain)
+    return schedule(snapshot, policy, explain=explain, ledger=ledger)
 
 with patch.object(forward, "schedule", note):
     for seed in range(12):

@@ -190,13 +190,13 @@ def test_groups_of_ranks_are_torn(monkeypatch):
 
 
 def test_the_seats_of_one_role_are_never_given_back(monkeypatch):
-    real = State._unseat
+    real = leaving.unseat
 
-    def forgetful(self, record):
+    def forgetful(state, record):
         record.seats = record.seats[:-1]
-        real(self, record)
+        real(state, record)
 
-    monkeypatch.setattr(State, "_unseat", forgetful)
+    monkeypatch.setattr(leaving, "unseat", forgetful)
     assert find_fault(["roles"]) == {Promise.SUMS}
 
 

@@ -88,12 +88,12 @@ def watch_promises(world, policy, options):
     """Every start promised to every gang, in order of time, with the start it got in the end."""
     promised = {}
 
-    def note(snapshot, chosen, *, explain=False):
+    def note(snapshot, chosen, *, explain=False, ledger=False):
         told = schedule(snapshot, chosen, explain=True)
         for reservation in told.reservations:
             for number in reservation.gangs:
                 promised.setdefault(snapshot.gangs[number].name, []).append(reservation.start_us)
-        return schedule(snapshot, chosen, explain=explain)
+        return schedule(snapshot, chosen, explain=explain, ledger=ledger)
 
     with patch.object(forward, "schedule", note):
         result = simulate(world, policy, options)

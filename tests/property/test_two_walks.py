@@ -36,10 +36,10 @@ def compare_passes(world, policy, other, view):
     """Play a world, and at every pass hold another way of deciding to the same answer."""
     name, options = POLICIES[policy]
 
-    def both(snapshot, chosen, *, explain=False):
+    def both(snapshot, chosen, *, explain=False, ledger=False):
         plan = cycle.schedule(snapshot, chosen, explain=True)
         assert view(plan) == view(other(snapshot, chosen))
-        return cycle.schedule(snapshot, chosen, explain=explain)
+        return cycle.schedule(snapshot, chosen, explain=explain, ledger=ledger)
 
     with patch.object(forward, "schedule", both):
         simulate(world, name, options)
@@ -93,7 +93,7 @@ def test_the_screen_never_hides_a_start(policy, taste, data):
     name, options = POLICIES[policy]
     world = data.draw(worlds(taste))
 
-    def both(snapshot, chosen, *, explain=False):
+    def both(snapshot, chosen, *, explain=False, ledger=False):
         quick = cycle.schedule(snapshot, chosen)
         with patch.object(cycle, "nobody_fits", lambda *_: False):
             slow = cycle.schedule(snapshot, chosen)

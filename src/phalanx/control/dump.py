@@ -147,8 +147,7 @@ def _dump_gang(state: State, number: int) -> Tree:
         entry["curve"] = [list(point) for point in curve]
     waits = [name for name in record.gang.after.names if name in record.waits_for]
     entry |= _said(attempts=record.attempts, held=record.held, waits_for=waits, doomed_by=record.doomed_by)
-    if number in state.judged:
-        entry["infeasible"] = True
+    entry |= _said(infeasible=number in state.judged, fresh=number in state.fresh)
     if record.history is not None:
         entry |= _said(past=_dump_past(state, number, record.history))
     if record.phase.seated:

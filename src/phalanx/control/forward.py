@@ -150,7 +150,8 @@ class Forward:
         self._draining: dict[str, int] = {}  # nodes with the instant at which everybody must be gone
         self.check: Callable[[State], None] | None = None  # invariants, after every instant
         state.tenants.half_life_us = policy.half_life_us
-        state.tenants.watched = state.tenants.watched or (policy.standing and state.tenants.many)
+        weighs = policy.standing or policy.shares_users or bool(policy.takes)
+        state.tenants.watched = state.tenants.watched or (weighs and (state.tenants.many or policy.shares_users))
 
     def run(
         self,

@@ -27,6 +27,8 @@ from phalanx.policy import POLICIES, named, with_options
 TAKES: Final = ("shrink", "preempt", "reclaim", "move")
 
 _HERE: Final = (Path(),)
+#: Orders that need no checking.
+_OURS: Final = tuple(policy.order for policy in POLICIES.values())
 
 
 def find_policy(name: str, options: Mapping[str, object] | None = None, places: Sequence[Path] = _HERE) -> Policy:
@@ -91,7 +93,8 @@ def _checked(path: Path, word: str) -> Policy:
     # A copy that kept its model's name would stand beside it in every table, and one called pod-fifo would be
     # taken for the baseline.
     own = label if value.name in POLICIES else value.name
-    return replace(value, name=own, order=CheckedOrder(value.order, str(path), word))
+    order = value.order if value.order in _OURS else CheckedOrder(value.order, str(path), word)
+    return replace(value, name=own, order=order)
 
 
 def _check_fields(policy: Policy, word: str, file: str) -> None:

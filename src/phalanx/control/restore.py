@@ -103,7 +103,8 @@ class _Restoring:
         self.state.promises = {
             promise.gangs[0]: promise for promise in map(self._promise, _items(fields.get("promises")))
         }
-        self.state.fresh = {n for n, record in enumerate(self.state.records) if record.phase is Phase.PENDING}
+        # Queueing up counts as news; what no cycle has looked at is in the file.
+        self.state.fresh = {self.state.number_by_name[name] for name, entry in self.entries.items() if entry.fresh}
         broken = check_snapshot(self.state.snapshot())
         if broken:
             self.spot.refuse(f"cannot be true: {broken[0].story}")

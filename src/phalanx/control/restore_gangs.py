@@ -30,8 +30,8 @@ MOST: Final = 1 << 61
 TIMES_MOST: Final = 1 << 30
 
 GANG_KEYS: Final = (
-    *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "past"),
-    *("run", "seats", "hurt"),
+    *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "fresh"),
+    *("past", "run", "seats", "hurt"),
 )
 PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "rests_until_us")
 RUN_KEYS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us", "guest")
@@ -54,6 +54,7 @@ class GangEntry:
     waits_for: frozenset[str]
     doomed_by: str | None
     infeasible: bool
+    fresh: bool  # no cycle has looked at it yet
     past: Past | None = None
     rests_until_us: int | None = None
 
@@ -83,6 +84,7 @@ def parse_entry(state: State, item: Spot, known: Known) -> GangEntry:
         waits_for=_parse_waits(state, fields, gang),
         doomed_by=doomed.text() if doomed else None,
         infeasible=_flag(fields, "infeasible"),
+        fresh=_flag(fields, "fresh"),
     )
     _parse_past(state, entry)
     return entry

@@ -103,6 +103,7 @@ class State(Tables):
         self.thaw()
         self.unsettle()
         self.pins.pop(number, None)
+        self.promises.pop(number, None)
         if members is not None:
             self.pins[number] = members
         self.fresh.add(number)

@@ -139,6 +139,7 @@ class Tables:
             limited=self.tenants.limited,
             in_order=self.order.kept,
             on_time=self._ends.on_time(self.now_us, self.running),
+            default_length_us=self.default_walltime_us,
             room=self._room,
             settled_upto=self._settled_upto,
         )

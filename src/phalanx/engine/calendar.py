@@ -25,19 +25,23 @@ from phalanx.model.plan import Guest, Seats
 from phalanx.model.topology import ANYWHERE
 
 
-def collect_ends(session: Session) -> Ends:
-    """Ends of what ran before this cycle and of what it has bound so far, less what was given back."""
+def collect_ends(session: Session, *, guests_leave: bool = True) -> Ends:
+    """Ends of what ran before this cycle and of what it has bound so far, less what was given back.
+
+    `guests_leave`: for the owner of a reservation, who may send them away; everybody else waits for their ends.
+    """
     at = len(session.bound) + (session.taken_back << 32)
-    if session.ends is not None and session.ends[0] == at:
+    if guests_leave and session.ends is not None and session.ends[0] == at:
         return session.ends[1]
-    ends = _collect_ends(session)
-    session.ends = (at, ends)
+    ends = _collect_ends(session, guests_leave=guests_leave)
+    if guests_leave:
+        session.ends = (at, ends)
     return ends
 
 
-def _collect_ends(session: Session) -> Ends:
+def _collect_ends(session: Session, *, guests_leave: bool) -> Ends:
     snapshot = session.snapshot
-    alive, told = snapshot.allocations.alive, _list_told(session)
+    alive, told = snapshot.allocations.alive, _list_told(session, guests_leave=guests_leave)
     if told:
         rows_told = np.array([row for row, _ in told], dtype=np.int64)
         alive = alive & ~np.isin(snapshot.allocations.running, rows_told)
@@ -62,7 +66,7 @@ def _collect_ends(session: Session) -> Ends:
     return Ends(np.concatenate(nodes), np.concatenate(ends), np.concatenate(takens), np.concatenate(all_devices))
 
 
-def _list_told(session: Session) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
+def _list_told(session: Session, *, guests_leave: bool) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
     """Running rows whose seats are not as the snapshot has them: changed in this plan, or guests.
 
     A guest's seats count as free for the reservation above it: all of them, or its surplus.
@@ -72,13 +76,14 @@ def _list_told(session: Session) -> list[tuple[int, list[tuple[Need, Seats, int]
         return told
     now = session.snapshot.now_us
     for sitter in session.roster.sitters:
-        if not sitter.changed and not sitter.guest:
+        guest = sitter.guest if guests_leave else Guest.NO
+        if not sitter.changed and not guest:
             continue
         seated = []
         for seats in () if sitter.gone else sitter.seats:
             need = session.need_of(sitter.gang, seats.role)
-            if sitter.guest is not Guest.SURPLUS:
-                seated.append((need, seats, now + 1 if sitter.guest else sitter.end_us))
+            if guest is not Guest.SURPLUS:
+                seated.append((need, seats, now + 1 if guest else sitter.end_us))
                 continue
             shape = sitter.gang.roles[seats.role].shape
             core = drop_tail(session.fleet, shape, seats, sitter.surplus(seats.role))
@@ -111,9 +116,11 @@ class Start:
     view: View  # with the places taken
 
 
-def find_start(session: Session, question: Question, size: int, known_us: int = NEVER) -> Start | None:
+def find_start(
+    session: Session, question: Question, size: int, known_us: int = NEVER, *, guests_leave: bool = True
+) -> Start | None:
     """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
-    ends = collect_ends(session)
+    ends = collect_ends(session, guests_leave=guests_leave)
     at_us = known_us if known_us != NEVER else _find_instant(session, ends, question, size)
     if at_us == NEVER:
         return None

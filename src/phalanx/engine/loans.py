@@ -8,6 +8,7 @@ tails of ranks are called back and as many as possible sent home again.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -147,33 +148,54 @@ class _Counting:
         allowed = row.mask if mask is None else row.mask & mask
         self.missing = asker.size - int((row.slots * allowed).sum())
         self.free: dict[int, list[int]] = {}
+        self.ranks: dict[tuple[int, int], int] = {}
         self.seated: dict[int, list[tuple[int, int]]] = {}  # node: (pool, members there)
         self.vectors = [
             find_need(view.fleet, pool.sitter.gang.roles[pool.role].shape).vector.tolist() for pool in pools
         ]
         for index, pool in enumerate(pools):
             seats = pool.sitter.seats[pool.role]
-            for node, count in zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True):
+            for rank, (node, count) in enumerate(zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True)):
                 if allowed[node]:
                     self.seated.setdefault(node, []).append((index, count))
+                    self.ranks[index, node] = -rank  # later ranks leave first
         for node in self.seated:
             self.free[node] = view.free[node].tolist()
         self.taken: dict[tuple[int, int], int] = {}  # (pool, node): members
 
     def run(self) -> dict[tuple[int, int], int] | None:
         """Members that leave, by pool and node; None if there are not enough."""
+        if not self._enough():
+            return None
+        heap = [(key, node, leaving) for node in self.seated for key, leaving in self._step(node)]
+        heapq.heapify(heap)
         while self.missing > 0:
-            steps = [(key, node, leaving) for node in self.seated for key, leaving in self._step(node)]
-            if not steps:
+            if not heap:
                 return None
-            _, node, leaving = min(steps, key=lambda step: (step[0], step[1]))
-            before = self._slots(self.free[node])
-            for index in leaving:
-                self.left[index] -= 1
-                self.taken[index, node] = self.taken.get((index, node), 0) + 1
-                self.free[node] = [a + b for a, b in zip(self.free[node], self.vectors[index], strict=True)]
-            self.missing -= self._slots(self.free[node]) - before
+            _, node, leaving = heapq.heappop(heap)
+            if self._still(node, leaving):
+                before = self._slots(self.free[node])
+                for index in leaving:
+                    self.left[index] -= 1
+                    self.taken[index, node] = self.taken.get((index, node), 0) + 1
+                    self.free[node] = [a + b for a, b in zip(self.free[node], self.vectors[index], strict=True)]
+                self.missing -= self._slots(self.free[node]) - before
+            for key, others in self._step(node):  # the next place on this node, or another way to the same one
+                heapq.heappush(heap, (key, node, others))
         return self.taken
+
+    def _enough(self) -> bool:
+        """Whether all that may be given, were it in one piece, would do: most questions end here."""
+        for column, amount in zip(self.need.columns, self.need.amounts, strict=True):
+            given = sum(left * vector[column] for left, vector in zip(self.left, self.vectors, strict=True))
+            loose = sum(free[column] % amount for free in self.free.values())
+            if given + loose < self.missing * amount:
+                return False
+        return True
+
+    def _still(self, node: int, leaving: list[int]) -> bool:
+        """Whether everybody in a step worked out earlier may still give that much."""
+        return all(self.left[index] >= leaving.count(index) for index in set(leaving))
 
     def _slots(self, free: list[int]) -> int:
         columns = zip(self.need.columns, self.need.amounts, strict=True)
@@ -189,15 +211,8 @@ class _Counting:
                 leaving.append(index)
                 free = [a + b for a, b in zip(free, self.vectors[index], strict=True)]
                 if self._slots(free) > before:
-                    fresh = sum((index, other) not in self.taken for index in set(leaving) for other in (node,))
-                    rank = self._rank(leaving[-1], node)
-                    yield (max(leaving), len(leaving), fresh, rank), leaving
+                    yield (max(leaving), len(leaving), self.ranks[leaving[-1], node]), leaving
                     return
-
-    def _rank(self, index: int, node: int) -> int:
-        """Later ranks leave first."""
-        nodes = self.pools[index].sitter.seats[self.pools[index].role].nodes.tolist()
-        return -int(nodes.index(node))
 
 
 def _as_gifts(fleet: Fleet, pools: list[Pool], counts: dict[tuple[int, int], int]) -> list[Gift] | None:

@@ -36,6 +36,8 @@ from phalanx.model.topology import ANYWHERE
 #: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
 EXACT_VICTIMS = 10
 HUGE = 1 << 60
+#: Nobody is woken for less than this.
+LATER_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class _Search:
             gifts = self._find_set(guests, loans) if guests else None
         if gifts is None and "move" in takes:
             moved = None
-            if find_over_limit(self.session, self.turns, self.turn, self.offer) is None:
+            free_enough = bool((self._free_in_all() >= self.asked).all())  # moving somebody frees nothing in all
+            if free_enough and find_over_limit(self.session, self.turns, self.turn, self.offer) is None:
                 moved = find_moves(permits, self.who, self.ground, self._wish(), self._start_us)
             if moved is not None:
                 return Taken(self.offer, [], moved[0], self.gone_us, moved[1])
@@ -159,9 +162,13 @@ class _Search:
         places = place(self._trial(gifts), self._wish())
         return None if isinstance(places, NoPlace) else Taken(self.offer, gifts, places, self.gone_us)
 
+    def _free_in_all(self) -> IntArray:
+        total: IntArray = self.session.view.free[self.session.in_service].sum(axis=0)
+        return total
+
     def _start_us(self) -> int:
         """When it would start if nobody were evicted."""
-        start = find_start(self.session, self.question, self.offer.size)
+        start = find_start(self.session, self.question, self.offer.size, guests_leave=not self.filling)
         return NEVER if start is None else start.at_us
 
     def _evict(self, loans: list[Pool]) -> list[Gift] | None:
@@ -177,7 +184,9 @@ class _Search:
         cost_us = max((roster.restart_us(gift.sitter) for gift in evicted), default=0)
         start_us = self._start_us() if evicted else NEVER
         if start_us - self.taker.now < cost_us:
-            self.taker.wake_us = min(self.taker.wake_us, start_us + 1)
+            # If nothing ends by then the estimate moves, and waiting may not be worth it any more.
+            if start_us > self.taker.now + LATER_US:
+                self.taker.wake_us = min(self.taker.wake_us, start_us)
             return None
         return gifts
 

@@ -154,5 +154,6 @@ class Snapshot:
     limited: bool  # whether any queue or person has a ceiling
     in_order: bool  # whether pending rows stand in order of arrival, all of one priority
     on_time: bool  # whether nobody has outlived its expected end
+    default_length_us: int  # believed run time of a gang that states none
     room: int  # as the last plan hinted; -1: unknown. Holds as long as `settled_upto` does
     settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown

@@ -12,7 +12,7 @@ from phalanx.control import forward
 from phalanx.control.state import State
 from phalanx.engine.invariants import check_snapshot, check_usage, demand
 from phalanx.engine.invariants.changes import list_changes
-from phalanx.engine.invariants.reading import units_of
+from phalanx.engine.invariants.reading import find_rows, units_of
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Cause, Evict, Plan, Resize
@@ -27,8 +27,9 @@ class BrokenPromise(AssertionError):  # noqa: N818 - says what happened
 class _Leaving:
     """Seats that a shrinking gang has given back and still sits on."""
 
-    name: str
+    number: int
     node: int
+    since_us: int
     until_us: int
     units: IntArray
     devices: IntArray
@@ -78,12 +79,19 @@ class Chronicle:
                 left = change.after.get((role, node), (0, (0,) * len(devices)))
                 each = np.array(units_of(snapshot.fleet, change.gang.roles[role].shape), dtype=np.int64)
                 used = np.array(devices, dtype=np.int64) - np.array(left[1], dtype=np.int64)
-                self._leaving.append(_Leaving(change.gang.name, node, until_us, (count - left[0]) * each, used))
+                units = (count - left[0]) * each
+                self._leaving.append(_Leaving(change.number, node, snapshot.now_us, until_us, units, used))
 
     def look_at(self, snapshot: Snapshot) -> None:
         """Whoever has begun sits beside those who are still leaving, not on their seats."""
-        now = snapshot.now_us
-        self._leaving = [each for each in self._leaving if each.until_us > now and snapshot.nodes.up[each.node]]
+        now, rows = snapshot.now_us, find_rows(snapshot)
+        # Whoever is gone altogether, or began anew, is gone from the seats it was leaving as well.
+        began = {number: int(snapshot.running.start_us[row]) for number, row in rows.items()}
+        self._leaving = [
+            each
+            for each in self._leaving
+            if each.until_us > now and snapshot.nodes.up[each.node] and began.get(each.number, now) <= each.since_us
+        ]
         if not self._leaving:
             return
         running, table = snapshot.running, snapshot.allocations
@@ -97,7 +105,7 @@ class Chronicle:
                 devices = devices + _widen(each.devices, len(devices))
             capacity, whole = snapshot.fleet.capacity[node], snapshot.fleet.device_capacity[node]
             if bool((units > capacity).any()) or bool((devices > whole).any()):
-                names = ", ".join(sorted({each.name for each in leaving}))
+                names = ", ".join(sorted({snapshot.gangs[each.number].name for each in leaving}))
                 raise BrokenPromise(
                     f"somebody sits on {snapshot.fleet.names[node]} at {now} where {names} is still leaving"
                 )

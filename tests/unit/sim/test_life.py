@@ -88,7 +88,6 @@ def test_a_snapshot_without_a_stall_is_complete_at_once():
     assert life.stop(30, saves=False) is True
     assert booked(life) == {"productive": 120}
     life.begin(100, 4, 100)
-    life.advance(159)
     assert life.foresee(170) == Foresight(170, 160), "none is taken when the work is done"
 
 

@@ -228,13 +228,23 @@ class PlanAhead:
             if self._ahead_of_others and self.turns.may_be_guest(self.session, turn):
                 places = self.timeline.place_over(question, offer.form, offer.size, self.now, 1)
                 if places is not None:
-                    return offer, self.name_devices(offer.form, places), Guest.WHOLE
+                    guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
+                    return offer, self.name_devices(offer.form, places), guest
         return None
 
     @property
     def _ahead_of_others(self) -> bool:
-        """Whether there is anything to be a guest under."""
+        """Whether there is anything to be a guest under, or a window that one may have to leave."""
         return bool(self.reservations or self._promises or self.session.snapshot.windows)
+
+    def _under_reservation(self, places: Places) -> bool:
+        """Whether these places are promised to somebody; of a window one gets notice, and owes nobody anything."""
+        mine = {int(node) for per_gang in places for seats in per_gang for node in seats.nodes}
+        ahead = [reservation for _, reservation in self.reservations]
+        ahead += [promise for _, promise in self._promises.values()]
+        return any(
+            int(node) in mine for each in ahead for per_gang in each.seats for seats in per_gang for node in seats.nodes
+        )
 
     def _limits_allow(self, turn: int, offer: Offer) -> bool:
         """Neither over a ceiling now, nor in the way of somebody with a reservation who will need it."""

@@ -44,7 +44,7 @@ def mend(session: Session) -> list[Decision]:
             (
                 found
                 for nodes in (ORDINARY, WITH_SPARES)
-                if (found := _mend_one(session, view, number, held, snapshot.hurt[number], nodes)) is not None
+                if (found := _mend_one(session, view, row, held, snapshot.hurt[number], nodes)) is not None
             ),
             None,
         )
@@ -65,18 +65,26 @@ def _nothing(session: Session, role: int) -> Seats:
 def _note(session: Session, row: int, gang: Gang, held: tuple[Seats, ...], seats: tuple[Seats, ...]) -> None:
     """The calendar and the ceilings know of it."""
     snapshot = session.snapshot
-    length = gang.walltime_us if gang.walltime_us is not None else int(snapshot.running.length_us[row])
-    end_us = snapshot.now_us + length
+    end_us = snapshot.now_us + _length(session, row, gang)
     session.mended[row] = [(session.need_of(gang, each.role), each, end_us) for each in seats]
     for before, after in zip(held, seats, strict=True):
         more = (after.members - before.members) * session.need_of(gang, after.role).vector
         session.charge(int(snapshot.running.queue[row]), int(snapshot.running.user[row]), more)
 
 
+def _length(session: Session, row: int, gang: Gang) -> int:
+    """How long it is believed to go on; a gang that waits on held seats says nothing of that itself."""
+    if gang.walltime_us is not None:
+        return gang.walltime_us
+    snapshot = session.snapshot
+    runs_on = int(snapshot.running.members[row]) > 0
+    return int(snapshot.running.length_us[row]) if runs_on else snapshot.default_length_us
+
+
 def _open_nodes(session: Session, view: View, row: int, gang: Gang) -> None:
     """Where this gang may be repaired: in service, or a spare, and under no window before it is done."""
     snapshot = session.snapshot
-    length = gang.walltime_us if gang.walltime_us is not None else int(snapshot.running.length_us[row])
+    length = _length(session, row, gang)
     closed = np.zeros(len(session.fleet), dtype=np.bool_)
     exempt = session.exempt_of(int(snapshot.running.queue[row]), int(snapshot.running.user[row]))
     for index, window in enumerate(snapshot.windows):
@@ -89,9 +97,12 @@ def _open_nodes(session: Session, view: View, row: int, gang: Gang) -> None:
 
 
 def _mend_one(
-    session: Session, view: View, number: int, held: tuple[Seats, ...], hurt: Hurt, nodes: Exempt
+    session: Session, view: View, row: int, held: tuple[Seats, ...], hurt: Hurt, nodes: Exempt
 ) -> Repair | Restart | None:
+    number = int(session.snapshot.running.gang[row])
     gang = session.snapshot.gangs[number]
+    if _over_limit(session, row, gang, hurt):
+        return None  # others of its queue or user have what it lost; it may still queue again
     if any(len(each.nodes) for each in held):
         repaired = _repair(view, gang, held, hurt, nodes)
         if repaired is not None:
@@ -108,6 +119,12 @@ def _mend_one(
     for seats in held:
         view.take_seats(session.need_of(gang, seats.role), seats)
     return None
+
+
+def _over_limit(session: Session, row: int, gang: Gang, hurt: Hurt) -> bool:
+    running = session.snapshot.running
+    lost = [session.need_of(gang, index).vector * count for index, count in enumerate(hurt.lost)]
+    return session.limits.check(int(running.queue[row]), int(running.user[row]), np.sum(lost, axis=0)) is not None
 
 
 def _sizes(gang: Gang, held: tuple[Seats, ...], hurt: Hurt) -> list[tuple[int, ...]]:

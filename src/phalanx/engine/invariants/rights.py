@@ -69,7 +69,10 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
     """Nobody is taken from for somebody who does not get it, and nobody is evicted who may not be."""
     starts = {decision.gang for decision in plan.decisions if isinstance(decision, Bind)}
     grows = {change.number for change in changes if isinstance(change.decision, Resize) and change.gained}
-    pinned = grows & set(snapshot.pins)
+    # Whoever is to reach a pinned size has to wait until seats that are lent to it have been left.
+    waits = {change.decision.beneficiary for change in changes
+             if isinstance(change.decision, Resize) and change.gang.resize_pause_us}  # fmt: skip
+    pinned = (grows | (waits & set(find_rows(snapshot)))) & set(snapshot.pins)
     for change in changes:
         decision = change.decision
         if not isinstance(decision, Resize | Evict):
