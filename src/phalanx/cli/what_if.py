@@ -178,7 +178,7 @@ def dump_scenario(file: Path, cluster: str | None, at_us: int, policy: str | Non
     if settled == _PARTIAL:
         raise Failure(f"{_PARTIAL} leaves gangs with some of their members, and a state holds whole ones; name another")
     state = run_to(scenario, find_policy(settled, options), at_us)
-    return format_state(dump_state(state, (settled, options), _list_drains(scenario, state, at_us)))
+    return format_state(dump_state(state, (settled, options), list_drains(scenario, state, at_us)))
 
 
 def run_to(scenario: Scenario, policy: Policy, at_us: int) -> State:
@@ -198,7 +198,7 @@ def run_to(scenario: Scenario, policy: Policy, at_us: int) -> State:
     return state
 
 
-def _list_drains(scenario: Scenario, state: State, at_us: int) -> dict[str, int]:
+def list_drains(scenario: Scenario, state: State, at_us: int) -> dict[str, int]:
     """When nodes that drain at an instant must be empty; the last word counts."""
     found: dict[str, int] = {}
     for event in sorted(scenario.events, key=lambda event: event.at_us):

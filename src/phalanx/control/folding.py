@@ -147,13 +147,16 @@ def _overlap(state: Tables, bind: Bind, leaving: _Leaving) -> bool:
             both, at, there = np.intersect1d(seats.nodes, other.nodes, return_indices=True)
             if not len(both):
                 continue
-            if need.share or need.whole:
-                if bool((np.minimum(seats.devices[at], other.devices[there]) > 0).any()):
-                    return True
-                continue
+            shared = np.minimum(seats.devices[at], other.devices[there])
+            if (need.share or need.whole) and bool((shared > 0).any()):
+                return True
+            # Of the kinds other than devices, what is free now has the vacated amounts in it already.
             vacated = other.counts[there][:, None] * _vector(state, leaving.record, other)
-            free = state.free[both] - vacated
-            if bool((seats.counts[at][:, None] * need.vector > np.maximum(free, 0)).any()):
+            free = np.maximum(state.free[both] - vacated, 0)
+            asked = seats.counts[at][:, None] * need.vector
+            if need.share or need.whole:
+                asked[:, state.fleet.device_column] = 0
+            if bool((asked > free).any()):
                 return True
     return False
 

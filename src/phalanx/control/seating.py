@@ -13,7 +13,7 @@ import numpy as np
 from phalanx.control.records import Past, Record
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Happening, advance
-from phalanx.engine.seats import subtract_seats
+from phalanx.engine.seats import still_free, subtract_seats
 from phalanx.engine.view import find_need
 from phalanx.model.plan import Bind, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
@@ -104,7 +104,9 @@ def reseat(state: Tables, record: Record, seats: tuple[Seats, ...]) -> None:
 
 def keep_busy(state: Tables, record: Record, seats: tuple[Seats, ...], until_us: int) -> None:
     """A row of nobody on what is still free of some seats, until their last user is gone."""
-    left = tuple(each for each in (_still_free(state, record, each) for each in seats) if len(each.nodes))
+    needs = [find_need(state.fleet, record.gang.roles[each.role].shape) for each in seats]
+    rest = [still_free(state.free, state.device_free, need, each) for need, each in zip(needs, seats, strict=True)]
+    left = tuple(each for each in rest if len(each.nodes))
     if not left:
         return
     if state.running.wants_compaction():
@@ -123,31 +125,6 @@ def keep_busy(state: Tables, record: Record, seats: tuple[Seats, ...], until_us:
     for each in left:
         seat(state, ghost, row, each)
     state.vacating.append((until_us, ghost))
-
-
-def _still_free(state: Tables, record: Record, seats: Seats) -> Seats:
-    """The part of given-back seats that nobody was given in the same plan."""
-    need = find_need(state.fleet, record.gang.roles[seats.role].shape)
-    room = [
-        state.free[seats.nodes, column] // amount for column, amount in zip(need.columns, need.amounts, strict=True)
-    ]
-    counts = np.minimum.reduce([seats.counts, *room])
-    devices = seats.devices
-    if need.whole or need.share:
-        devices = np.minimum(seats.devices, np.maximum(state.device_free[seats.nodes], 0))
-        each = need.whole * MILLI if need.whole else need.share
-        counts = np.minimum(counts, devices.sum(axis=1) // each)
-        devices = _trim_devices(devices, counts, each)
-    kept = counts > 0
-    return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
-
-
-def _trim_devices(devices: np.ndarray, counts: np.ndarray, each: int) -> np.ndarray:
-    """Of every row's devices only as much as so many members use, from the first device on."""
-    wanted = (counts * each)[:, None]
-    before = devices.cumsum(axis=1) - devices
-    trimmed: np.ndarray = np.clip(wanted - before, 0, devices).astype(np.int16)
-    return trimmed
 
 
 def vacate_due(state: Tables) -> bool:

@@ -12,7 +12,7 @@ from phalanx.engine.actions.allocate import Walk
 from phalanx.engine.actions.by_sums import SumsWalk, sums_decide
 from phalanx.engine.actions.evacuate import evacuate
 from phalanx.engine.actions.grow import Growth
-from phalanx.engine.actions.pins import follow_pins
+from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
 from phalanx.engine.actions.plan_ahead import PlanAhead
 from phalanx.engine.actions.repair import mend
 from phalanx.engine.deadlines import find_too_late
@@ -23,6 +23,7 @@ from phalanx.engine.policy import Policy
 from phalanx.engine.reasons import judge_pending
 from phalanx.engine.roster import Roster
 from phalanx.engine.screen import newcomers_lack_room, nobody_fits
+from phalanx.engine.seats import still_free
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.turns import Turns, order_turns
 from phalanx.engine.view import View
@@ -107,7 +108,11 @@ def _hand_out(session: Session, roster: Roster, walk: Walk | PlanAhead) -> list[
     """Pinned sizes and surplus; the answer is when to look again."""
     ahead_us = walk.next_start_us()
     if session.snapshot.pins:
-        follow_pins(session, roster, walk)
+        shrink_pinned(session, roster, walk)
+    _set_aside(session, walk)
+    if session.snapshot.pins:
+        grow_pinned(session, roster, walk)
+        _set_aside(session, walk)
     wakes: list[int | None] = []
     if walk.taker is not None:
         wakes += [walk.taker.wake_us, walk.taker.permits.wake_us]
@@ -117,6 +122,16 @@ def _hand_out(session: Session, roster: Roster, walk: Walk | PlanAhead) -> list[
         growth.run()
         wakes.append(growth.wake_us)
     return wakes
+
+
+def _set_aside(session: Session, walk: Walk | PlanAhead) -> None:
+    """Seats that are still being vacated are for those who start on them; nobody else may have them yet."""
+    for gang, seats in session.vacated:
+        need = session.need_of(gang, seats.role)
+        left = still_free(session.view.free, session.view.device_free, need, seats)
+        session.view.take_seats(need, left)
+        walk.take(need, left, session.snapshot.now_us + max(1, gang.resize_pause_us))
+    session.vacated.clear()
 
 
 def _stays_refused(session: Session, turns: Turns) -> bool:

@@ -52,7 +52,8 @@ def call_back(view: View, asker: Asker, pools: list[Pool], fits: Fits) -> list[G
     """The gifts that make room in a view for an asker of one role; None if all surplus together does not."""
     plain = [pool for pool in pools if not _grouped(pool)]
     best: tuple[tuple[int, int], list[Gift]] | None = None
-    if not view.shared and not find_need(view.fleet, asker.role.shape).share:
+    countable = not view.shared and not find_need(view.fleet, asker.role.shape).share
+    if countable:
         for mask in _domains(view, asker):
             counts = _Counting(view, asker, plain, mask).run()
             gifts = None if counts is None else _as_gifts(view.fleet, plain, counts)
@@ -61,7 +62,11 @@ def call_back(view: View, asker: Asker, pools: list[Pool], fits: Fits) -> list[G
             key = (max(gift.sitter.priority for gift in gifts), _members(gifts)) if gifts else (0, 0)
             if best is None or key < best[0]:
                 best = (key, gifts)
-    return best[1] if best is not None else call_back_tails(view.fleet, pools, fits)
+    if best is not None:
+        return best[1]
+    # Counting finds whatever there is, unless ranks stand in groups or a step is too coarse to give a few.
+    coarse = len(plain) < len(pools) or any(_coarse(pool) for pool in pools) or asker.role.segment_size > 1
+    return call_back_tails(view.fleet, pools, fits) if coarse or not countable else None
 
 
 def call_back_tails(fleet: Fleet, pools: list[Pool], fits: Fits) -> list[Gift] | None:
@@ -116,6 +121,12 @@ def _grouped(pool: Pool) -> bool:
     gang = pool.sitter.gang
     segment = gang.roles[pool.role].topology.segment or gang.topology.segment
     return segment is not None and segment.size > 1
+
+
+def _coarse(pool: Pool) -> bool:
+    """Whether the role has sizes that are more than one apart, so that giving a few means giving more."""
+    allowed = pool.sitter.gang.roles[pool.role].sizes.allowed
+    return allowed[-1] - allowed[0] + 1 != len(allowed)
 
 
 def _members(gifts: Sequence[Gift]) -> int:

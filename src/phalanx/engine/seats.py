@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.view import find_need
-from phalanx.model.fleet import Fleet, MilliArray
+from phalanx.model.fleet import Fleet, IntArray, MilliArray
 from phalanx.model.gang import Gang, Shape
 from phalanx.model.plan import Seats
 from phalanx.model.resources import MILLI
@@ -102,3 +102,25 @@ def drop_tail(fleet: Fleet, shape: Shape, seats: Seats, members: int) -> Seats:
         if not left:
             break
     return subtract_seats(seats, part_of(fleet, shape, seats, counts))
+
+
+def still_free(free: IntArray, device_free: MilliArray, need: Need, seats: Seats) -> Seats:
+    """The part of given-back seats that nobody was given in the same plan."""
+    room = [free[seats.nodes, column] // amount for column, amount in zip(need.columns, need.amounts, strict=True)]
+    counts = np.minimum.reduce([seats.counts, *room])
+    devices = seats.devices
+    if need.whole or need.share:
+        devices = np.minimum(seats.devices, np.maximum(device_free[seats.nodes], 0))
+        each = need.whole * MILLI if need.whole else need.share
+        counts = np.minimum(counts, devices.sum(axis=1) // each)
+        devices = _trim_devices(devices, counts, each)
+    kept = counts > 0
+    return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
+
+
+def _trim_devices(devices: MilliArray, counts: IntArray, each: int) -> MilliArray:
+    """Of every row's devices only as much as so many members use, from the first device on."""
+    wanted = (counts * each)[:, None]
+    before = devices.cumsum(axis=1) - devices
+    trimmed: MilliArray = np.clip(wanted - before, 0, devices).astype(np.int16)
+    return trimmed

@@ -65,6 +65,7 @@ class Session:
         self.limits = Limits(snapshot)
         self.roster: Roster | None = None  # who could give something back; None if nobody is asked to
         self.taken_back = 0  # gifts so far
+        self.vacated: list[tuple[Gang, Seats]] = []  # given back, and in use until their gang's pause is over
         self._row_by_number: dict[int, int] | None = None
         self._standing: Standing | None = None
         self._charges: list[tuple[int, IntArray]] = []  # of this plan, for a standing that is asked for later
@@ -136,6 +137,8 @@ class Session:
     def give(self, gift: Gift) -> None:
         """Seats are given back for good: room, ceilings and standing."""
         sitter = gift.sitter
+        if not gift.whole and sitter.gang.resize_pause_us:
+            self.vacated += [(sitter.gang, seats) for seats in gift.seats]
         for seats in gift.seats:
             need = self.need_of(sitter.gang, seats.role)
             self.view.take_seats(need, seats, sign=-1)

@@ -135,6 +135,7 @@ class _Search:
         self.shares = list_shares(self.session, self.turns, turn, offer)
         self.asked = np.sum([asked for _, asked in self.shares], axis=0)
         self.queue = int(self.turns.queue[turn])
+        self._free: IntArray | None = None
         self.who = taker.permits.asker(self.turns, turn, self.asked, owner=not filling)
 
     def run(self) -> Taken | None:
@@ -226,6 +227,8 @@ class _Search:
         """Surplus that, with these other gifts, is enough."""
         gone = {gift.sitter.number for gift in others}
         pools = [pool for pool in loans if pool.sitter.number not in gone]
+        if not self._enough_in_all(others, pools):
+            return None
         if others and self.fits(others):
             return []
         if not pools:
@@ -237,7 +240,24 @@ class _Search:
         form = self.offer.form
         if not form.open_size:
             return call_back_tails(self.session.fleet, pools, fits)
-        return call_back(self._trial(others), Asker(form.roles[0], self.offer.size, self.question.exempt), pools, fits)
+        asker = Asker(form.roles[0], self.offer.size, self.question.exempt)
+        found = call_back(self._trial(others), asker, pools, fits)
+        if (
+            found is None and self.session.limits.any
+        ):  # room there may be, below a ceiling that somebody must make way for
+            found = call_back_tails(self.session.fleet, pools, fits)
+        return found
+
+    def _enough_in_all(self, gifts: Sequence[Gift], pools: list[Pool]) -> bool:
+        """Whether free amounts and all that might be given would do, were they in one piece: most sets end here."""
+        if self._free is None:
+            self._free = self._free_in_all()
+        total = self._free.copy()
+        for gift in gifts:
+            total += vector_of(self.session.fleet, gift.sitter.gang, gift.seats)
+        for pool in pools:
+            total += self.session.need_of(pool.sitter.gang, pool.role).vector * pool.members
+        return bool((total >= self.asked).all())
 
     def _find_set(self, victims: list[tuple[Sitter, Cause]], loans: list[Pool]) -> list[Gift] | None:
         """The best permitted set: lowest highest priority, then least cost, then fewer, then later gangs."""

@@ -24,6 +24,8 @@ from phalanx.frontends.sim.result import SimResult
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.model.fleet import Fleet
+from phalanx.model.form import Form
+from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
 from phalanx.testing.chronicle import BrokenPromise, Chronicle
@@ -63,10 +65,10 @@ def decided(plan: Plan) -> tuple[object, ...]:
 
 
 def freeze(value: object) -> object:
-    """Anything inside a snapshot as a value that can be compared; the fleet is shared and never written."""
+    """Anything inside a snapshot as a value that can be compared; what cannot be written is known by its identity."""
     if isinstance(value, np.ndarray):
         return value.shape, value.tobytes()
-    if isinstance(value, Fleet):
+    if isinstance(value, Fleet | Gang | Form):
         return id(value)
     if is_dataclass(value) and not isinstance(value, type):
         return tuple(freeze(getattr(value, field.name)) for field in fields(value))

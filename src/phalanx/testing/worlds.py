@@ -15,16 +15,18 @@ from random import Random
 from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.scenario import Scenario, Truth
 from phalanx.model.fleet import Node
-from phalanx.model.gang import After, Gang, Role, Shape, Sizes, Together
-from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
+from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
+from phalanx.model.queue import DEFAULT_QUEUE, ROOT, Queue, UserLimit
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.topology import NODE_LEVEL, Segment, Topology
 from phalanx.model.window import Window
+from phalanx.perfmodel.speedup import Amdahl, Linear, Speedup, Table
 from phalanx.testing.builders import SECOND_US
 
 #: Thousandths of a device that gangs ask for; some add up to one, some do not.
 SHARES = (250, 300, 500, 700)
 USERS = ("ada", "bob", "")
+CURVES: tuple[Speedup, ...] = (Linear(), Amdahl(0.05), Amdahl(0.5), Table(((1, 1.0), (3, 2.0), (8, 2.0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,16 @@ class Taste:
     exact: bool = False  # every walltime is the true run time
     elastic: bool = False
     windows: bool = False
+    tenants: bool = False  # guarantees and weights
+    soft: bool = False  # preemptible gangs, snapshots, start-up
+    flexible: bool = False  # with `elastic`: steps and lists of sizes, pauses, curves, wishes of people
+    deadlines: bool = False
+    spares: bool = False
+    pace: int = 1  # every time is so many times as long: cool-downs and holds take minutes
+
+
+#: Everything there is, at a pace at which cool-downs, holds and turns matter.
+LIVELY = Taste(elastic=True, windows=True, tenants=True, soft=True, flexible=True, deadlines=True, spares=True, pace=20)
 
 
 def draw_world(rng: Random, taste: Taste = Taste()) -> Scenario:  # noqa: B008 - frozen
@@ -54,7 +66,7 @@ def draw_world(rng: Random, taste: Taste = Taste()) -> Scenario:  # noqa: B008 -
     nodes = draw_nodes(rng, taste, levels)
     drawn = [draw_gang(rng, taste, nodes, levels, f"g{index}") for index in range(rng.randint(1, taste.gangs_max))]
     gangs = _tie(rng, [gang for gang, _ in drawn]) if taste.ties else [gang for gang, _ in drawn]
-    return Scenario(
+    world = Scenario(
         nodes=nodes,
         levels=levels,
         gangs=tuple(gangs),
@@ -66,6 +78,17 @@ def draw_world(rng: Random, taste: Taste = Taste()) -> Scenario:  # noqa: B008 -
         windows=tuple(_draw_windows(rng, nodes)) if taste.windows else (),
         events=tuple(_draw_events(rng, taste, nodes, gangs)),
     )
+    if taste.tenants:
+        world = replace(world, queues=tuple(_draw_rights(rng, nodes, world.queues)))
+    if taste.soft:
+        world = replace(world, gangs=tuple(_soften(rng, gang) for gang in world.gangs))
+    if taste.deadlines:
+        world = replace(world, gangs=tuple(_draw_deadline(rng, gang) for gang in world.gangs))
+    if taste.flexible:
+        world = _flex(rng, world)
+    if taste.spares and len(nodes) > 1 and _odds(rng, 3):
+        world = replace(world, nodes=(*world.nodes[:-1], replace(world.nodes[-1], spare=True)))
+    return stretch(world, taste.pace) if taste.pace > 1 else world
 
 
 def _odds(rng: Random, one_in: int) -> bool:
@@ -113,7 +136,126 @@ def _draw_windows(rng: Random, nodes: Sequence[Node]) -> Iterator[Window]:
             yield Window(f"w{index}", names, start, end, users, queues)
 
 
+def _draw_rights(rng: Random, nodes: Sequence[Node], queues: Sequence[Queue]) -> Iterator[Queue]:
+    """Weights and guarantees for queues that have none; of all together no more than there is."""
+    left = sum(node.resources.get(DEVICE_KIND, 0) for node in nodes) // MILLI
+    for queue in (*queues, Queue("c")):
+        floor = min(rng.choice([0, 1, 2, 2, 4]), left)
+        limit = queue.limit.get(DEVICE_KIND)
+        floor = floor if limit is None else min(floor, limit // MILLI)
+        left -= floor if queue.parent == ROOT else 0
+        guarantee = {DEVICE_KIND: floor * MILLI} if floor and _odds(rng, 2) else {}
+        yield replace(queue, weight=rng.choice([1, 1, 2, 3]), guarantee=guarantee)
+
+
 # ---------------------------------------------------------------------- gangs
+
+
+def _soften(rng: Random, gang: Gang) -> Gang:
+    """Some gangs may be stopped, and some save their work."""
+    habit = SnapshotHabit(
+        every_us=rng.choice([2, 5, 10]) * SECOND_US,
+        stall_us=rng.choice([0, 100_000, SECOND_US]),
+        restore_us=rng.choice([0, 500_000, 2 * SECOND_US]),
+    )
+    return replace(
+        gang,
+        preemptible=not _odds(rng, 3),
+        snapshot=habit if not _odds(rng, 3) else None,
+        startup_us=rng.choice([0, 0, SECOND_US]),
+        priority=rng.choice([0, 0, 1, 2]),
+        queue="c" if gang.queue == DEFAULT_QUEUE and gang.together is None and _odds(rng, 2) else gang.queue,
+    )
+
+
+def _draw_deadline(rng: Random, gang: Gang) -> Gang:
+    if not _odds(rng, 3):
+        return gang
+    length = (gang.walltime_us or 10 * SECOND_US) // SECOND_US
+    return replace(gang, deadline_us=max(1, length + rng.choice([-1, 0, 5, 20, 60])) * SECOND_US)
+
+
+def _flex(rng: Random, world: Scenario) -> Scenario:
+    """Sizes in steps and lists, what a change costs, how much a member more is worth, and sizes that people want."""
+    gangs, truths, events = [], [], list(world.events)
+    for gang, truth in zip(world.gangs, world.truths, strict=True):
+        roles = tuple(replace(role, sizes=_draw_sizes(rng, role.sizes.least, role.sizes.most)) for role in gang.roles)
+        flexed = replace(gang, roles=roles, resize_pause_us=rng.choice([0, 0, SECOND_US // 2, 2 * SECOND_US]))
+        gangs.append(flexed)
+        curve = rng.choice(CURVES)
+        truths.append(replace(truth, speedup=curve) if flexed.elastic else truth)
+        elastic = [role.sizes for role in roles if role.sizes.elastic]
+        if elastic and _odds(rng, 4):
+            at_us = gang.submit_us + rng.randint(0, 40) * SECOND_US
+            events.append(TimedEvent(at_us, "resize", gang=gang.name, members=rng.choice(elastic[0].allowed)))
+            if _odds(rng, 2):
+                later_us = at_us + rng.randint(1, 40) * SECOND_US
+                events.append(TimedEvent(later_us, "resize", gang=gang.name))
+    return replace(world, gangs=tuple(gangs), truths=tuple(truths), events=tuple(events))
+
+
+def _draw_sizes(rng: Random, least: int, most: int) -> Sizes:
+    if least == most and _odds(rng, 2):
+        return Sizes((least,))
+    most = max(most, least + rng.choice([0, 1, 2, 4]))
+    step = rng.choice([1, 1, 2])
+    allowed = tuple(range(least, most + 1, step))
+    if len(allowed) > 2 and _odds(rng, 3):
+        allowed = tuple(size for size in allowed if size in (least, allowed[-1]) or _odds(rng, 2))
+    return Sizes(allowed)
+
+
+def stretch(world: Scenario, times: int) -> Scenario:
+    """The same world, slower: every instant and every length is so many times as late or long."""
+
+    def longer(value: int | None) -> int | None:
+        return None if value is None else value * times
+
+    gangs = []
+    for gang in world.gangs:
+        habit = gang.snapshot
+        if habit is not None:
+            habit = SnapshotHabit(habit.every_us * times, habit.stall_us * times, habit.restore_us * times)
+        gangs.append(
+            replace(
+                gang,
+                submit_us=gang.submit_us * times,
+                walltime_us=longer(gang.walltime_us),
+                deadline_us=longer(gang.deadline_us),
+                startup_us=gang.startup_us * times,
+                snapshot=habit,
+            )
+        )
+    return replace(
+        world,
+        gangs=tuple(gangs),
+        truths=tuple(replace(truth, duration_us=truth.duration_us * times) for truth in world.truths),
+        windows=tuple(replace(w, start_us=w.start_us * times, end_us=w.end_us * times) for w in world.windows),
+        events=tuple(replace(event, at_us=event.at_us * times, by_us=longer(event.by_us)) for event in world.events),
+    )
+
+
+def draw_policy(rng: Random) -> tuple[str, dict[str, object]]:
+    """A policy that takes room, and some of its options."""
+    name = rng.choice(["fair", "goodput", "goodput", "deadline", "rotate"])
+    options: dict[str, object] = {}
+    if _odds(rng, 4):
+        options["reservations"] = rng.choice([2, 3])
+    if _odds(rng, 4):
+        options["fill"] = rng.choice(["arrival", "shortest"])
+    if name == "rotate" or _odds(rng, 4):
+        options["quantum"] = rng.choice([60, 120, 600]) * SECOND_US
+    if _odds(rng, 4):
+        options["reclaim"] = "entitlement"
+    if _odds(rng, 4):
+        options["min_runtime"] = rng.choice([30, 120]) * SECOND_US
+    if _odds(rng, 4):
+        options["max_evictions"] = rng.choice([0, 1, 2])
+    if _odds(rng, 6):
+        options["half_life"] = rng.choice([60, 3600]) * SECOND_US
+    if _odds(rng, 6):
+        options["users"] = "fair"
+    return name, options
 
 
 def draw_gang(rng: Random, taste: Taste, nodes: Sequence[Node], levels: Sequence[str], name: str) -> tuple[Gang, Truth]:
@@ -209,7 +351,11 @@ def _draw_events(rng: Random, taste: Taste, nodes: Sequence[Node], gangs: Sequen
         if taste.failures and _odds(rng, 4):
             broken, mended = rng.choice([("fail", "repair"), ("cordon", "uncordon"), ("drain", "uncordon")])
             at_us = rng.randint(0, 50) * SECOND_US
-            yield TimedEvent(at_us, broken, node=node.name)
+            # Whoever is still there when a drain must be over is evicted, preemptible or not.
+            by_us = (
+                at_us + rng.randint(1, 40) * SECOND_US if taste.soft and broken == "drain" and _odds(rng, 2) else None
+            )
+            yield TimedEvent(at_us, broken, node=node.name, by_us=by_us)
             yield TimedEvent(at_us + rng.randint(0, 30) * SECOND_US, mended, node=node.name)
     if taste.failures and _odds(rng, 8):
         yield TimedEvent(rng.randint(0, 50) * SECOND_US, "remove", node=rng.choice(nodes).name)

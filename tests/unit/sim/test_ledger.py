@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.control import forward
-from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.forward import Arrival, Foresight, Forward, Happens
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -71,9 +71,11 @@ class Play:
         self._since = state.now_us
         at_us, capacity, down, used, vacating, claimed, *_ = self.world.ledger.steps[-1]
         idle = int(state.free[state.up & state.open, 0].sum())
-        self._in_use = capacity - down - idle
+        self._in_use = int((state.fleet.capacity - state.free)[state.up, 0].sum())
         assert min(vacating, claimed, down, used) >= 0
-        if at_us == state.now_us:
+        # Seats that are left at this very instant may be written down with the next thing that happens.
+        leaving = any(due <= state.now_us for due, *_ in [*state.vacating, *self.world.ledger.fading])
+        if at_us == state.now_us and not leaving:
             assert capacity - down - used - vacating - claimed == idle
             sitting = [record for record in state.records if record.phase in (Phase.RUNNING, Phase.HURT)]
             assert used == sum(1000 * each.members for record in sitting for each in record.seats)
@@ -159,7 +161,7 @@ def test_only_what_is_claimed_of_what_is_given_back_is_handed_over():
 
     play.run(script((0, bind(0, {0: 4, 1: 2})), (20, shrink)))
     assert play.history(1)[0] == (30, "bind", 4, {"n0": 2, "n1": 2})
-    parts = play.close(100)
+    parts = play.close(210)
     assert (parts["resize"], parts["idle_allocated"]) == (60, 20)
 
 
@@ -173,7 +175,7 @@ def test_a_claim_that_waits_for_two_is_idle_where_the_first_has_left():
 
     play.run(script((0, bind(0, {0: 4})), (0, bind(2, {1: 4})), (20, shrink)), tends=False)
     assert play.history(1)[0] == (50, "bind", 4, {"n0": 2, "n1": 2})
-    parts = play.close(80)
+    parts = play.close(play.state.now_us / SECOND)
     assert (parts["resize"], parts["idle_allocated"]) == (4 * 10 + 4 * 30, 2 * 20)
 
 
@@ -184,6 +186,40 @@ def test_a_claim_that_is_given_up_stays_held_until_the_seats_are_left():
     assert play.history(1) == [(25, "cancel", 0, {})]
     parts = play.close(120)
     assert (parts["resize"], parts["idle_allocated"], parts["productive"]) == (60, 20, 480)
+
+
+def test_a_gang_that_ends_in_its_pause_is_gone_from_the_seats_it_was_leaving():
+    play = Play("2 slot=4", [ELASTIC, RIGID], {"E": 60, "R": 30})
+    shrink = lambda state: [Resize(0, seats({0: 4}), Cause.LOAN, 1), Bind(1, seats({1: 4}), 10**9)]  # noqa: E731
+    play.run(script((0, bind(0, {0: 4, 1: 2})), (20, shrink)), [Happens(25 * SECOND, "cancel", gang="E")])
+    assert play.history(1)[0] == (25, "bind", 4, {"n1": 4})
+    assert play.close(55) == {
+        "capacity": 440, "productive": 120 + 120, "resize": 30, "idle_allocated": 10, "free": 40 + 120,
+    }  # fmt: skip
+
+
+def test_what_another_gang_grows_onto_is_not_handed_over_to_a_start():
+    """E leaves two seats to G, which grows, and R waits for two of F; R's other two were free."""
+    other = [make_gang(name, "1-4 slot=1", resize_pause_us=10 * SECOND) for name in "FG"]
+    play = Play("3 slot=4", [ELASTIC, RIGID, *other], {"E": 60, "R": 30, "F": 90, "G": 60})
+
+    def shrink(state: State) -> list[Decision]:
+        loans = [Resize(0, seats({0: 2}), Cause.LOAN), Resize(2, seats({2: 1}), Cause.LOAN, 1)]
+        return [*loans, Resize(3, seats({0: 2, 2: 1}), Cause.PIN), Bind(1, seats({1: 4}), 10**9)]
+
+    play.run(script((0, bind(0, {0: 4})), (0, bind(2, {1: 2, 2: 1})), (0, bind(3, {2: 1})), (20, shrink)))
+    assert play.history(1)[0] == (30, "bind", 4, {"n1": 4})
+    parts = play.close(play.state.now_us / SECOND)
+    assert (parts["resize"], parts["idle_allocated"]) == (20 + 30 + 30, 20)
+
+
+def test_seats_left_on_a_cordoned_node_are_down_from_then_on():
+    play = Play("2 slot=4", [ELASTIC], {"E": 100})
+    play.run(
+        script((0, bind(0, {0: 4, 1: 4})), (50, lambda state: [Resize(0, seats({0: 4}), Cause.LOAN)])),
+        [Happens(55 * SECOND, "cordon", node="n1")],
+    )
+    assert play.close(160) == {"capacity": 1280, "productive": 800, "resize": 80, "down": 400}
 
 
 def test_seats_under_a_failed_node_are_down_whoever_was_leaving_them():
@@ -264,6 +300,42 @@ def test_a_repair_goes_on_from_the_snapshot_and_a_restart_is_a_new_attempt():
         parts = play.close(end)
         assert (parts["lost"], parts["idle_allocated"], parts["restore"]) == (20, 10, 20)
         assert parts["productive"] == (80 + 4 * 25 if decision is Repair else 200)
+
+
+def test_the_time_to_be_killed_at_passes_while_a_gang_is_hurt():
+    gang = make_gang("R", "4 slot=1", kill_after_us=60 * SECOND)
+    play = Play("3 slot=4", [gang], {"R": 50})
+    mend = lambda state: [Repair(0, seats({0: 2, 2: 2}))]  # noqa: E731
+    play.run(script((0, bind(0, {0: 2, 1: 2})), (100, mend)), [Happens(25 * SECOND, "fail", node="n1")])
+    assert [(at, event) for at, event, *_ in play.history(0)][2:] == [(100, "repair"), (100, "fail")]
+
+
+def test_a_gang_that_is_done_when_it_would_be_killed_is_done():
+    play = Play("1 slot=4", [make_gang("R", "4 slot=1", kill_after_us=50 * SECOND)], {"R": 50})
+    play.run(script((0, bind(0, {0: 4}))))
+    assert play.history(0)[-1] == (50, "complete", 0, {})
+
+
+def test_a_gang_that_is_cancelled_in_its_startup_did_nothing_else():
+    play = Play("1 slot=4", [make_gang("R", "4 slot=1", startup_us=20 * SECOND)], {"R": 50})
+    play.run(script((0, bind(0, {0: 4}))), [Happens(15 * SECOND, "cancel", gang="R")])
+    assert play.close(15) == {"capacity": 60, "startup": 60}
+
+
+def test_a_gang_without_restarts_left_fails_with_what_it_held():
+    play = Play("2 slot=4", [make_gang("R", "4 slot=1", max_restarts=0)], {"R": 50})
+    play.run(script((0, bind(0, {0: 2, 1: 2}))), [Happens(10 * SECOND, "fail", node="n1")])
+    assert [(at, event) for at, event, *_ in play.history(0)] == [(0, "bind"), (10, "lose"), (10, "fail")]
+
+
+def test_only_elastic_gangs_that_run_report_anything():
+    gangs = [make_gang("E", "4-8 slot=1"), make_gang("R", "4 slot=1")]
+    play = Play("3 slot=4", gangs, {"E": 100, "R": 100})
+    play.run(script((0, bind(0, {0: 2, 1: 2})), (0, bind(1, {2: 4}))), until=50)
+    assert play.world.foresee(0, 50 * SECOND) == Foresight(200 * SECOND, 0)
+    assert play.world.foresee(1, 50 * SECOND) is None
+    play.world.stop(0, 50 * SECOND, saves=False, holds=seats({0: 2}))
+    assert play.world.foresee(0, 60 * SECOND) is None, "it holds seats and runs none"
 
 
 def test_an_elastic_gang_that_loses_members_and_is_repaired_at_once_pauses_once():

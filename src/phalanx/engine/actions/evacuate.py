@@ -14,6 +14,7 @@ from phalanx.engine.placement import NoPlace, Wish, find_ceiling, place
 from phalanx.engine.roster import Gift, Roster, Sitter
 from phalanx.engine.seats import add_seats, drop_tail, part_of, sizes_of, subtract_seats
 from phalanx.engine.session import Session
+from phalanx.engine.view import NOBODY, Exempt
 from phalanx.model.fleet import BoolArray
 from phalanx.model.gang import Role
 from phalanx.model.plan import Cause, Seats
@@ -23,35 +24,28 @@ def evacuate(session: Session, roster: Roster) -> None:
     """Write down in the roster who leaves; the session's view is as it will be afterwards."""
     nodes = session.snapshot.nodes
     draining = nodes.draining & nodes.up
-    window = _under_window(session)
-    if not (draining | window).any():
+    if not (draining | _under_window(session, NOBODY)).any():
         return
     for sitter in roster.sitters:
-        bad = draining | (window & ~_exempt(session, sitter))
+        window = _under_window(session, session.exempt_of(sitter.queue, sitter.user))
+        bad = draining | window
         if not any(bool(bad[seats.nodes].any()) for seats in sitter.seats):
             continue
         if _close_up(session, sitter, bad) or _move(session, sitter):
             continue
-        if sitter.gang.preemptible and any(bool((window & bad)[seats.nodes].any()) for seats in sitter.seats):
+        if sitter.gang.preemptible and any(bool(window[seats.nodes].any()) for seats in sitter.seats):
             gift = Gift(sitter, sitter.seats, Cause.DRAIN, whole=True)
             session.give(gift)
             roster.give(gift, None)
 
 
-def _under_window(session: Session) -> BoolArray:
+def _under_window(session: Session, exempt: Exempt) -> BoolArray:
+    """Nodes under a window that is open now and binds whoever is not exempt from it."""
     mask = np.zeros(len(session.fleet), dtype=np.bool_)
     now = session.snapshot.now_us
     for index, window in enumerate(session.snapshot.windows):
-        if window.start_us <= now < window.end_us:
+        if index not in exempt and window.start_us <= now < window.end_us:
             mask |= session.window_masks[index]
-    return mask
-
-
-def _exempt(session: Session, sitter: Sitter) -> BoolArray:
-    """Nodes under windows that were made for this gang's owner."""
-    mask = np.zeros(len(session.fleet), dtype=np.bool_)
-    for index in session.exempt_of(sitter.queue, sitter.user):
-        mask |= session.window_masks[index]
     return mask
 
 
@@ -107,8 +101,11 @@ def _reseat(session: Session, sitter: Sitter, seats: tuple[Seats, ...], gained: 
         view.take_seats(session.need_of(gang, each.role), each, sign=-1)
     for old, new in zip(sitter.seats, seats, strict=True):
         need = session.need_of(gang, old.role)
-        view.take_seats(need, old, sign=-1)
-        view.take_seats(need, new)
+        if gang.resize_pause_us:  # it still sits there until its pause is over, so only what it gains changes hands
+            view.take_seats(need, subtract_seats(new, old))
+        else:
+            view.take_seats(need, old, sign=-1)
+            view.take_seats(need, new)
         session.charge(sitter.queue, sitter.user, (new.members - old.members) * need.vector)
     sitter.seats, sitter.cause = seats, Cause.DRAIN
     session.taken_back += 1

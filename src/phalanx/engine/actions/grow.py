@@ -215,7 +215,10 @@ class Growth:
         most = elastic_members(grower.gang, tuple(role.sizes.most for role in grower.gang.roles))
         now = elastic_members(grower.gang, sizes_of(grower.seats))
         length = scaled_us(self.session.length_of(grower.number), grower.curve, most, now)
-        seats = tuple(_in_topology_order(fleet.walk_rank, each) for each in grower.seats)
+        seats = tuple(
+            each if _grouped(grower.gang, each.role) else _in_topology_order(fleet.walk_rank, each)
+            for each in grower.seats
+        )
         self.session.binds[grower.at] = Bind(bind.gang, seats, length, grower.guest)
 
     def _revert(self, grower: Grower) -> None:
@@ -232,6 +235,12 @@ def curve_of(snapshot: Snapshot, number: int) -> Speedup:
     """What a gang reports of its speed-up; linear if it says nothing."""
     curve = snapshot.curves.get(number)
     return Table(curve) if curve else Linear()
+
+
+def _grouped(gang: Gang, role: int) -> bool:
+    """Whether ranks stand in groups, which an order of nodes would tear apart."""
+    segment = gang.roles[role].topology.segment or gang.topology.segment
+    return segment is not None and segment.size > 1
 
 
 def _in_topology_order(rank: IntArray, seats: Seats) -> Seats:

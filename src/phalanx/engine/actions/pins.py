@@ -18,18 +18,31 @@ from phalanx.engine.view import NOBODY
 from phalanx.model.plan import Cause, Seats
 
 
-def follow_pins(session: Session, roster: Roster, ground: Ground) -> None:
-    """Bring running gangs to the sizes that people want of them."""
+def shrink_pinned(session: Session, roster: Roster, ground: Ground) -> None:
+    """Gangs that are larger than people want them."""
+    for sitter, role, more in _list_pinned(session, roster):
+        if more < 0:
+            _shrink(session, roster, ground, sitter, role, -more)
+
+
+def grow_pinned(session: Session, roster: Roster, ground: Ground) -> None:
+    """Gangs that are smaller than people want them."""
+    for sitter, role, more in _list_pinned(session, roster):
+        if more > 0:
+            _grow(session, roster, ground, sitter, role, more)
+
+
+def _list_pinned(session: Session, roster: Roster) -> list[tuple[Sitter, int, int]]:
+    """Running gangs with a wish, their elastic role, and how many members they lack."""
+    found = []
     for number, members in session.snapshot.pins.items():
         sitter = roster.by_number.get(number)
         if sitter is None or sitter.changed:
             continue
         now = elastic_members(sitter.gang, sizes_of(sitter.seats))
         role = next(index for index, each in enumerate(sitter.gang.roles) if each.sizes.elastic)
-        if members < now:
-            _shrink(session, roster, ground, sitter, role, now - members)
-        elif members > now:
-            _grow(session, roster, ground, sitter, role, members - now)
+        found.append((sitter, role, members - now))
+    return found
 
 
 def _shrink(session: Session, roster: Roster, ground: Ground, sitter: Sitter, role: int, count: int) -> None:

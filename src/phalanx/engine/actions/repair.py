@@ -14,7 +14,7 @@ from phalanx.engine.seats import add_seats
 from phalanx.engine.session import Session
 from phalanx.engine.view import NOBODY, Exempt, View, find_need
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Decision, Repair, Restart, Seats
+from phalanx.model.plan import Cause, Decision, Evict, Repair, Restart, Seats
 from phalanx.model.snapshot import Hurt
 
 #: Names under which a view keeps the nodes that a repair may use, beside the windows that other askers are exempt from.
@@ -39,6 +39,12 @@ def mend(session: Session) -> list[Decision]:
     for number in order:
         row, gang = rows[number], snapshot.gangs[number]
         held = tuple(seats.get(row, {}).get(role) or _nothing(session, role) for role in range(len(gang.roles)))
+        if _under_open_window(session, row, held):
+            decisions.append(Evict(number, Cause.DRAIN))
+            for each in held:
+                view.take_seats(session.need_of(gang, each.role), each, sign=-1)
+            session.mended[row] = []
+            continue
         _open_nodes(session, view, row, gang)
         decision = next(
             (
@@ -119,6 +125,20 @@ def _mend_one(
     for seats in held:
         view.take_seats(session.need_of(gang, seats.role), seats)
     return None
+
+
+def _under_open_window(session: Session, row: int, held: tuple[Seats, ...]) -> bool:
+    """Whether a gang that runs nothing holds seats where a window has opened: they are let go."""
+    snapshot = session.snapshot
+    if int(snapshot.running.members[row]) > 0:
+        return False
+    exempt = session.exempt_of(int(snapshot.running.queue[row]), int(snapshot.running.user[row]))
+    return any(
+        bool(session.window_masks[index][each.nodes].any())
+        for index, window in enumerate(snapshot.windows)
+        if index not in exempt and window.start_us <= snapshot.now_us < window.end_us
+        for each in held
+    )
 
 
 def _over_limit(session: Session, row: int, gang: Gang, hurt: Hurt) -> bool:

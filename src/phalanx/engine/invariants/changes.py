@@ -22,7 +22,7 @@ from phalanx.engine.invariants.reading import (
 )
 from phalanx.engine.policy import Policy
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind, Cause, Evict, Guest, Move, Plan, Repair, Resize, Restart
+from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart
 from phalanx.model.snapshot import Snapshot
 
 
@@ -92,18 +92,9 @@ def claim_of(snapshot: Snapshot, change: Change) -> Claim | None:
     end_us = expected_end(snapshot, change.row)
     if mended and not (snapshot.hurt[change.number].whole and isinstance(decision, Repair)):
         end_us = now + (gang.walltime_us or int(snapshot.running.length_us[change.row]))
-    guest = Guest(int(snapshot.running.guest[change.row]))
-    if isinstance(decision, Resize):
-        guest = max(guest, decision.guest)
-        if gang.preemptible and decision.cause is Cause.DRAIN:
-            guest = Guest.WHOLE
-    elif gang.preemptible:
-        guest = Guest.WHOLE  # it may enter what is only ahead, and leaves when that comes
     held = frozenset() if anew else frozenset(change.after) - frozenset(change.gained)
     verb = type(decision).__name__.lower() + "s"
-    return Claim(
-        change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=mended, guest=guest
-    )
+    return Claim(change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=mended)
 
 
 def check_change(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[Violation]:
@@ -244,6 +235,7 @@ def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Vio
         if isinstance(change.decision, Resize) and change.gang.resize_pause_us:
             for (role, node), (count, devices) in change.given.items():
                 left = change.after.get((role, node), (0, (0,) * len(devices)))
-                room.occupy(node, change.gang, role, count - left[0], np.array(devices) - np.array(left[1]))
+                used = np.array(devices, dtype=np.int64) - np.array(left[1], dtype=np.int64)
+                room.occupy(node, change.gang, role, count - left[0], used)
     for found in room.check("those who run on, beside those who are leaving"):
         yield Violation(Promise.VACATED, found.story)

@@ -69,7 +69,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
 
 def _claim(snapshot: Snapshot, bind: Bind) -> Claim:
     gang, now = snapshot.gangs[bind.gang], snapshot.now_us
-    return Claim(bind.gang, gang, bind.seats, now, now + bind.length_us, "starts", guest=bind.guest)
+    return Claim(bind.gang, gang, bind.seats, now, now + bind.length_us, "starts")
 
 
 def _check_start(snapshot: Snapshot, bind: Bind) -> Iterator[Violation]:

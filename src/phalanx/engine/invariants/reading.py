@@ -11,7 +11,7 @@ import numpy.typing as npt
 from phalanx.engine.invariants.findings import Promise, Violation
 from phalanx.model.fleet import Fleet, IntArray, Node
 from phalanx.model.gang import Gang, Shape
-from phalanx.model.plan import Guest, Seats
+from phalanx.model.plan import Seats
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import NODE_LEVEL
 
@@ -34,7 +34,6 @@ class Claim:
     held: frozenset[tuple[int, int]] = frozenset()  # (role, node) on which it gets nothing that it has not already
     ranked: bool = True  # ranks are dealt anew; else newcomers have the last ones
     spares: bool = False  # a repair, which may use spare nodes
-    guest: Guest = Guest.NO  # told that it has to leave, whole or with its surplus
 
     @property
     def story(self) -> str:

@@ -8,7 +8,7 @@ from phalanx.engine.invariants.findings import Promise, Violation
 from phalanx.engine.invariants.reading import Claim, admits, domain_of, walk_up
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang, Role, Shape
-from phalanx.model.plan import Guest, Seats
+from phalanx.model.plan import Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Segment
@@ -66,8 +66,9 @@ def _check_node(snapshot: Snapshot, claim: Claim, role: Role, node: int) -> Iter
     if fleet.nodes[node].spare and not claim.spares:
         yield Violation(Promise.SERVICE, f"{at}, which is a spare")
     for window in snapshot.windows:
-        # Whoever was told that it may have to leave may enter what is only ahead.
-        free_until_us = claim.start_us + 1 if claim.guest else claim.end_us
+        # Whoever can be made to leave, whole or with its surplus, may enter what is only ahead, and gets notice.
+        soft = claim.gang.preemptible or claim.gang.elastic
+        free_until_us = claim.start_us + 1 if soft else claim.end_us
         if _in_the_way(snapshot, claim, window, node, free_until_us):
             yield Violation(Promise.WINDOW, f"{at} over [{claim.start_us}, {claim.end_us}), into '{window.name}'")
 
@@ -78,8 +79,8 @@ def _in_the_way(snapshot: Snapshot, claim: Claim, window: Window, node: int, unt
 
 
 def _check_core(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> Iterator[Violation]:
-    """Whoever has to leave with its surplus only has its least where nothing comes."""
-    if claim.guest is not Guest.SURPLUS or not snapshot.windows:
+    """Whoever can be made to leave with its surplus only has its least where nothing comes."""
+    if claim.gang.preemptible or not claim.gang.elastic or not snapshot.windows:
         return
     core = 0
     for node, count in zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True):

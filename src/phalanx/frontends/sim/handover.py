@@ -6,8 +6,7 @@ where somebody else has a claim on it already; what a gang claims and nobody use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from phalanx.control.records import Record
 from phalanx.control.state import State
@@ -15,15 +14,7 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Plan, Resize, Seats
 
-Fading = tuple[int, int, int]  # when, how much less is being vacated then, how much less claimed
-
-
-@dataclass(slots=True)
-class Claim:
-    """Seats of a gang that begins when others have left."""
-
-    start_us: int
-    units: dict[int, int]  # by node
+Fading = tuple[int, int, int, int]  # when; how much less is vacated and claimed from then on, how much more is down
 
 
 class Handover:
@@ -31,9 +22,9 @@ class Handover:
 
     def __init__(self, state: State, kind: str) -> None:
         """Nobody yet."""
-        self.claims: dict[int, Claim] = {}
+        self.claims: dict[int, dict[int, int]] = {}  # units by node, by gang
         self._state, self._kind = state, kind
-        self._in_use: list[tuple[int, dict[int, int]]] = []  # claimed, by node, and used by others until then
+        self._in_use: list[tuple[int, int, dict[int, int]]] = []  # claimed, by node, and used until then by this gang
         self._abandoned: list[Record] = []  # rows of nobody that were a claim
 
     def note_plan(self, plan: Plan, before: Mapping[int, tuple[Seats, ...]]) -> None:
@@ -44,7 +35,7 @@ class Handover:
             if isinstance(decision, Bind) and state.records[decision.gang].phase is Phase.STARTING:
                 record = state.records[decision.gang]
                 units = self._by_node(record.gang, record.seats)
-                self.claims[decision.gang] = Claim(int(state.running.columns["start_us"][record.row]), units)
+                self.claims[decision.gang] = units
                 for node, amount in units.items():
                     room[node] = room.get(node, 0) + amount
         for decision in plan.decisions if room else ():
@@ -54,32 +45,39 @@ class Handover:
                 handed = self._by_node(gang, before[decision.gang])
                 _subtract(handed, self._by_node(gang, decision.seats))
                 for at_us, ghost in state.vacating:
-                    if ghost.gang is gang and at_us == until_us and not self._is_abandoned(ghost):
+                    if ghost.gang is gang and at_us == until_us:
                         _subtract(handed, self._by_node(gang, ghost.seats))
                 # Only as much as is claimed there: a gang that grows onto given-back seats has them at once.
                 taken = {node: min(amount, room.get(node, 0)) for node, amount in handed.items() if amount > 0}
-                _subtract(room, taken)
-                self._in_use.append((until_us, taken))
+                self._in_use.append((until_us, decision.gang, taken))
+
+    def note_left(self, number: int) -> None:
+        """A gang is gone from all its seats, also from those that it was about to leave."""
+        if self._in_use:
+            self._in_use = [each for each in self._in_use if each[1] != number]
 
     def measure(self) -> tuple[int, int, list[Fading]]:
         """How much is being vacated and claimed on nodes that are up, and when that changes by itself."""
         state, now_us = self._state, self._state.now_us
         self._drop_claims()
         vacating, fading = 0, []
-        claimed = sum(self._up(claim.units.items()) for claim in self.claims.values())
+        claimed = sum(self._up(units) for units in self.claims.values())
         for until_us, ghost in state.vacating:
-            units = self._up(self._by_node(ghost.gang, ghost.seats).items())
+            by_node = self._by_node(ghost.gang, ghost.seats)
+            units = self._up(by_node)
+            closed = units - self._up(by_node, open_=True)  # nobody may use it once it is left
             if self._is_abandoned(ghost):
                 claimed += units
-                fading.append((until_us, 0, units))
+                fading.append((until_us, 0, units, closed))
             else:
                 vacating += units
-                fading.append((until_us, units, 0))
+                fading.append((until_us, units, 0, closed))
         self._in_use = [each for each in self._in_use if each[0] > now_us]
-        for until_us, taken in self._in_use:
-            units = self._up(taken.items())
+        for until_us, _, taken in self._in_use:
+            # Where only numbers are known, not devices, a claim may begin on seats that were counted for another.
+            units = min(self._up(taken), claimed)
             vacating, claimed = vacating + units, claimed - units
-            fading.append((until_us, units, -units))
+            fading.append((until_us, units, -units, 0))
         return vacating, claimed, sorted(fading)
 
     def _drop_claims(self) -> None:
@@ -87,20 +85,17 @@ class Handover:
         state = self._state
         self._abandoned = [ghost for ghost in self._abandoned if any(ghost is each for _, each in state.vacating)]
         for number in [n for n in self.claims if state.records[n].phase is not Phase.STARTING]:
-            claim = self.claims.pop(number)
-            self._abandoned += [
-                ghost
-                for until_us, ghost in state.vacating
-                if ghost.gang is state.gangs[number] and until_us == claim.start_us
-            ]
+            del self.claims[number]
+            # It had no others: of an earlier stay it was gone when it left.
+            self._abandoned += [ghost for _, ghost in state.vacating if ghost.gang is state.gangs[number]]
 
     def _is_abandoned(self, ghost: Record) -> bool:
         return any(ghost is each for each in self._abandoned)
 
-    def _up(self, units: Iterable[tuple[int, int]]) -> int:
+    def _up(self, units: Mapping[int, int], *, open_: bool = False) -> int:
         """Units on nodes that have not failed: a failed one counts as down, whoever sat there."""
-        up = self._state.up
-        return sum(amount for node, amount in units if up[node])
+        up = self._state.up & self._state.open if open_ else self._state.up
+        return sum(amount for node, amount in units.items() if up[node])
 
     def _by_node(self, gang: Gang, seats: tuple[Seats, ...]) -> dict[int, int]:
         found: dict[int, int] = {}

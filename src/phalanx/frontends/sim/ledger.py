@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from phalanx.control.state import State
-from phalanx.frontends.sim.handover import Handover
+from phalanx.frontends.sim.handover import Fading, Handover
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Idle, Seats
 from phalanx.model.resources import DEVICE_KIND
@@ -37,7 +37,7 @@ class Ledger:
         self.handover = Handover(state, self.kind)
         self._state = state
         self._reserved, self._fragmented = 0, False
-        self._fading: list[tuple[int, int, int]] = []  # when: how much less is being vacated, and claimed
+        self.fading: list[Fading] = []
         self._each: dict[object, int] = {}
         self.note_capacity()
 
@@ -72,9 +72,9 @@ class Ledger:
         if not len(state.pending):
             self._reserved, self._fragmented = 0, False  # whoever room was kept for has gone
         down = vacating = claimed = 0
-        if state.vacating or self.handover.claims or self._fading:
+        if state.vacating or self.handover.claims or self.fading:
             self._catch_up(state.now_us)
-            vacating, claimed, self._fading = self.handover.measure()
+            vacating, claimed, self.fading = self.handover.measure()
         if not self._all_in_service:
             down = self._count_down()
         step = (state.now_us, self._capacity, down, self.used, vacating, claimed, self._reserved, self._fragmented)
@@ -93,12 +93,12 @@ class Ledger:
 
     def _catch_up(self, now_us: int) -> None:
         """Steps at the instants since the last one at which somebody was gone from seats they left."""
-        for at_us, vacated, unclaimed in self._fading:
+        for at_us, vacated, unclaimed, closed in self.fading:
             if at_us <= now_us:
                 _, capacity, down, used, vacating, claimed, reserved, fragmented = self.steps[-1]
                 left = (vacating - vacated, claimed - unclaimed)
-                self.steps.append((at_us, capacity, down, used, *left, reserved, fragmented))
-        self._fading = [fading for fading in self._fading if fading[0] > now_us]
+                self.steps.append((at_us, capacity, down + closed, used, *left, reserved, fragmented))
+        self.fading = [fading for fading in self.fading if fading[0] > now_us]
 
     def close(self, horizon: tuple[int, int]) -> dict[str, int]:
         """The parts over the horizon. Lives must have booked everything up to its end."""

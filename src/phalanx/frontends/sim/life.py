@@ -137,8 +137,7 @@ class Life:
         if self.count and habit is not None:
             past = now_us - self.works_us - self.due_us - habit.stall_us  # since the first snapshot was complete
             if past >= 0:
-                cycle = habit.every_us + habit.stall_us
-                saved_us = now_us - past + min(past // cycle, self.count - 1) * cycle
+                saved_us = now_us - past % (habit.every_us + habit.stall_us)
         return Foresight(self.done_us, min(saved_us, now_us))
 
     def need_us(self, pace_us: int) -> int | None:

@@ -87,6 +87,7 @@ class World:
             self.ledger.used += life.units
         else:
             self._resting[number] = self._lives.pop(number)
+            self.ledger.handover.note_left(number)
             # Of a hold that is over nobody else hears: the state lets go by time alone.
             if held and self.on_let_go is not None and self._state.records[number].phase is Phase.PENDING:
                 self.on_let_go(number, now_us)
@@ -107,6 +108,7 @@ class World:
             if life is not None:
                 self.ledger.used -= life.units
                 life.finish(now_us)
+                self.ledger.handover.note_left(number)
         self.ledger.note()
 
     def close_all(self, now_us: int) -> None:

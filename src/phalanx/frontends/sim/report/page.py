@@ -34,7 +34,7 @@ from phalanx.frontends.sim.report.tenants import Standing
 USERS_SHOWN: Final = 12
 #: A curve may be beside the ledger by so much of the capacity without a word: it could not be seen.
 _DIFFERENCE_SHOWN: Final = 0.002
-_SCRIPTS: Final = ("draw.js", "charts.js", "gantt.js", "page.js")
+_SCRIPTS: Final = ("draw.js", "charts.js", "gantt.js", "telling.js", "page.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def make_page(heading: Heading, runs: Sequence[Facts]) -> str:
         _slowest(heading, drawn),
         _numbers(runs, drawn),
     ]
-    return (
+    page = (
         "<!doctype html>\n"
         f'<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -77,6 +77,7 @@ def make_page(heading: Heading, runs: Sequence[Facts]) -> str:
         f'<script type="application/json" id="data">{make_payload(runs, heading.unit)}</script>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
+    return page.encode("utf-8", "replace").decode()  # half a character, which no file can hold, becomes a ?
 
 
 def _read(name: str) -> str:
@@ -279,7 +280,11 @@ def _numbers(runs: Sequence[Facts], drawn: Sequence[tuple[Facts, Pictures]]) -> 
     """Tables to download, each in the page as gzip in base64: no other way makes megabytes of rows small."""
     packed = {name: gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
               for name, text in make_tables(runs).items()}  # fmt: skip
-    packed |= {f"gangs-{_file_word(facts.policy)}.csv": pictures.gangs_csv for facts, pictures in drawn}
+    for facts, pictures in drawn:
+        name = f"gangs-{_file_word(facts.policy)}"
+        while f"{name}.csv" in packed:
+            name += "-2"  # two labels that differ in letters a file name cannot have
+        packed[f"{name}.csv"] = pictures.gangs_csv
     buttons, blocks = [], []
     for name, data in packed.items():
         buttons.append(f'<button type="button" class="csv" data-csv="{name}">{name}</button>')

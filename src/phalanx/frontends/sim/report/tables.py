@@ -169,16 +169,22 @@ def _line(metric: _Metric, values: Sequence[Sequence[float | None]], runs: Seque
             cells.append(Cell("–"))
             continue
         wide = spread([value for value in each if value is not None])
-        of = _total(metric, runs)
-        cells.append(Cell(text + (f" ± {metric.say(wide)}" if wide else "") + of, best=text == goal))
+        said = text + (f" ± {metric.say(wide)}" if wide else "")
+        cells.append(Cell(_out_of(said, _total(metric, runs)), best=text == goal))
     return Line(metric.label, tuple(cells))
 
 
-def _total(metric: _Metric, runs: Sequence[Facts]) -> str:
+def _total(metric: _Metric, runs: Sequence[Facts]) -> int:
     """How many there are in all, where that is part of the number."""
     if metric.label == "gangs completed":
-        return f" of {runs[0].gangs:,}"
-    return f" of {runs[0].deadlines:,}" if metric.label == "deadlines met" and runs[0].deadlines else ""
+        return runs[0].gangs
+    return runs[0].deadlines if metric.label == "deadlines met" else 0
+
+
+def _out_of(text: str, total: int) -> str:
+    if not total:
+        return text
+    return f"all {text}" if text == f"{total:,}" else f"{text} of {total:,}"
 
 
 def mean(values: Sequence[float]) -> float | None:
