@@ -19,7 +19,19 @@ import numpy as np
 
 from bench.measure import Measured, cpu_times, median
 
-ROWS = ("decide", "members", "cycle", "conservative", "snapshots", "memory", "kth", "placement", "openb")
+ROWS = (
+    "decide",
+    "members",
+    "cycle",
+    "conservative",
+    "snapshots",
+    "memory",
+    "kth",
+    "placement",
+    "openb",
+    "philly",
+    "llm",
+)
 
 
 def main() -> int:

@@ -96,3 +96,9 @@ def test_conservative_is_near_the_reference(kth):
     result = play(kth, "1x100", "conservative")
     assert len(starts_of(result)) == JOBS
     assert result.metrics["wait_s_mean"] == pytest.approx(7_312, rel=0.01)
+
+
+def test_shortest_job_backfill_with_true_run_times_has_the_published_slowdown(kth):
+    scenario = read_swf(kth / "KTH-SP2-filtered.swf.gz", "actual", read_cluster("1x100", "slot"))
+    found = simulate(scenario, "easy", {"fill": "shortest"})
+    assert found.metrics["bounded_slowdown_mean"] == pytest.approx(49.85, abs=0.005)

@@ -48,6 +48,9 @@ def show(report: Report) -> None:
     """The table, and what it means in a few lines."""
     print_lines([report.title, ""])
     found = report.answer
+    if not found.names:
+        print_lines(["nobody is there: every gang that came before this instant has ended"])
+        return
     changed = [name for name in found.names if _told(found.before.fates.get(name), found.after.fates.get(name))]
     names = list(found.names) if len(found.names) <= ROWS_MAX else changed
     print_sheet(_gang_sheet(found, names[:ROWS_MAX]))
@@ -92,7 +95,7 @@ def _end(fate: Fate | None, now_us: int) -> str:
 def _when(us: int | None, now_us: int) -> str:
     if us is None:
         return "-"
-    return "now" if us == now_us else f"+{span(us - now_us)}"
+    return "now" if us == now_us else f"+{_brief(us - now_us)}"
 
 
 def _told(before: Fate | None, after: Fate | None) -> str:
@@ -129,8 +132,13 @@ def _shifted(before: Fate, after: Fate) -> list[str]:
     return told
 
 
+def _brief(us: int) -> str:
+    """Rounded to what matters: hundredths below a minute, whole seconds above."""
+    return span(round(us, -4 if us < 60 * SECOND_US else -6))
+
+
 def _shift(us: int) -> str:
-    return f"{span(abs(us))} {'later' if us > 0 else 'earlier'}"
+    return f"{_brief(abs(us))} {'later' if us > 0 else 'earlier'}"
 
 
 def _now_lines(found: Answer) -> list[str]:
@@ -183,4 +191,4 @@ def _totals_sheet(totals: Mapping[str, Mapping[str, Any]]) -> Sheet:
 def _total(key: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return span(round(value) * SECOND_US) if "_s_" in key else f"{value:,}"
+    return _brief(round(value * SECOND_US)) if "_s_" in key else f"{value:,}"

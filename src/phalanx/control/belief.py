@@ -33,6 +33,7 @@ class _Course:
     members: int  # of its elastic roles
     end_us: int
     saved_us: int  # its newest snapshot, else where its work began
+    cycle_us: int  # the time until the next snapshot counts from here; moves on while it stands still
     unsaved_left_us: int  # work to do if it had to go back there
     kept: bool  # whether there is a snapshot at all
     token: int = 0
@@ -69,7 +70,8 @@ class Belief:
         """It saves its work, restores it and goes on elsewhere."""
         course, habit = self._courses[number], self._state.gangs[number].snapshot
         self._advance(number, now_us)
-        course.saved_us, course.unsaved_left_us, course.kept = now_us, course.left_us, True
+        course.saved_us = course.cycle_us = now_us
+        course.unsaved_left_us, course.kept = course.left_us, True
         return self._go_on(number, seats, now_us, 0 if habit is None else habit.stall_us + habit.restore_us)
 
     def ends_mended(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
@@ -90,11 +92,11 @@ class Belief:
         del self._courses[number]
         gang = self._state.gangs[number]
         saves = saves and gang.snapshot is not None
-        left_us = max(1, course.left_us if saves else course.unsaved_left_us)
-        if course.kept or saves:
-            self._left[number] = left_us
         progressed = saves or (course.kept and course.saved_us > course.attempt_us)
-        return Remains(progressed, left_us if gang.elastic else None)
+        if not course.kept and not saves:
+            return Remains(progressed, left_us=None)
+        left_us = self._left[number] = max(1, course.left_us if saves else course.unsaved_left_us)
+        return Remains(progressed, left_us + _return_us(gang) if gang.elastic else None)
 
     # ------------------------------------------------------------------ what they tell
 
@@ -129,25 +131,27 @@ class Belief:
             saved_us = now_us - (now_us - start_us) % gang.snapshot.every_us
         kept = gang.snapshot is not None and saved_us > start_us
         back_us = min(left_us + self._work(gang, now_us - saved_us, members), whole_us) if kept else whole_us
-        return _Course(start_us, now_us, left_us, members, end_us, saved_us, back_us, kept)
+        return _Course(start_us, now_us, left_us, members, end_us, saved_us, saved_us, back_us, kept)
 
     def _begin(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         gang = self._state.gangs[number]
         past = self._state.records[number].history
         left_us, kept, wait_us = self._whole_us(number), False, 0
-        if number in self._left or (past is not None and past.left_us is not None):
-            left_us = self._left.get(number, past.left_us if past is not None and past.left_us is not None else left_us)
-            kept = gang.snapshot is not None
-            wait_us = gang.startup_us + (gang.snapshot.restore_us if gang.snapshot is not None else 0)
+        if number in self._left:
+            left_us, kept, wait_us = self._left[number], True, _return_us(gang)
+        elif past is not None and past.left_us is not None:  # as it was reported, with the way back in it
+            kept, wait_us = gang.snapshot is not None, _return_us(gang)
+            left_us = max(1, past.left_us - wait_us)
         members, works_us = _elastic_members(gang, seats), now_us + wait_us
         end_us = works_us + self._span(gang, left_us, members)
-        self._courses[number] = _Course(now_us, works_us, left_us, members, end_us, works_us, left_us, kept)
+        self._courses[number] = _Course(now_us, works_us, left_us, members, end_us, works_us, works_us, left_us, kept)
         return self._changed(number)
 
     def _go_on(self, number: int, seats: tuple[Seats, ...], now_us: int, wait_us: int) -> Iterable[End]:
         self._advance(number, now_us)
         course, gang = self._courses[number], self._state.gangs[number]
         course.members = _elastic_members(gang, seats)
+        course.cycle_us += now_us + wait_us - max(course.since_us, now_us)
         course.since_us = now_us + wait_us
         course.end_us = course.since_us + self._span(gang, course.left_us, course.members)
         return self._changed(number)
@@ -159,17 +163,16 @@ class Belief:
             return
         saved_us = self._saved_by(course, gang, now_us)
         if saved_us > course.saved_us:
-            course.saved_us, course.kept = saved_us, True
+            course.saved_us, course.cycle_us, course.kept = saved_us, saved_us, True
             course.unsaved_left_us = course.left_us - self._work(gang, saved_us - course.since_us, course.members)
         course.left_us -= self._work(gang, now_us - course.since_us, course.members)
         course.since_us = now_us
 
     def _saved_by(self, course: _Course, gang: Gang, now_us: int) -> int:
         """Its newest snapshot at an instant, if nothing has happened since its course was written down."""
-        base_us = max(course.saved_us, course.since_us)
-        if gang.snapshot is None or now_us < base_us + gang.snapshot.every_us:
+        if gang.snapshot is None or now_us < course.cycle_us + gang.snapshot.every_us:
             return course.saved_us
-        return now_us - (now_us - base_us) % gang.snapshot.every_us
+        return now_us - (now_us - course.cycle_us) % gang.snapshot.every_us
 
     def _changed(self, number: int) -> tuple[End, ...]:
         """The end of a course as it is now; ends foreseen before no longer stand."""
@@ -204,6 +207,11 @@ class Belief:
     def _curve(self, gang: Gang) -> Speedup:
         points = self._state.curves.get(self._state.number_by_name[gang.name])
         return Table(points) if points else Linear()
+
+
+def _return_us(gang: Gang) -> int:
+    """What a further attempt takes before it works on."""
+    return gang.startup_us + (gang.snapshot.restore_us if gang.snapshot is not None else 0)
 
 
 def _most(gang: Gang) -> int:

@@ -166,6 +166,8 @@ def _dump_past(state: State, number: int, past: Past) -> Tree:
     tree = _said(evictions=past.evictions, failures=past.failures, attained_us=past.attained_us, forced=past.forced)
     if past.left_us is not None:
         tree["left_us"] = past.left_us
+    if past.claim is not None and past.lenders:
+        tree["lenders"] = {state.gangs[lender].name: until_us for lender, until_us in past.lenders.items()}
     if past.resting:
         tree["rests_until_us"] = next(
             at_us for at_us, what, whom, token in state.timers if (what, whom, token) == ("rest", number, past.token)

@@ -16,6 +16,7 @@ from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
+from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
 
 #: After a resize a gang does not grow for this long, or for ten pauses if that is more.
@@ -75,7 +76,7 @@ def _give_back(state: Tables, plan: Plan) -> list[_Leaving]:
 
 
 def _bind(state: Tables, bind: Bind, leaving: list[_Leaving], folded: Folded, *, forced: bool) -> None:
-    lenders = {each.number: each.until_us for each in leaving if _overlap(state, bind, each)}
+    lenders = _find_lenders(state, bind, leaving)
     start_us = max([state.now_us, *lenders.values()])
     claim_or_bind(state, bind.gang, bind, start_us)
     if start_us > state.now_us:
@@ -138,29 +139,34 @@ def _mend(state: Tables, decision: Repair | Restart) -> None:
     state.hurt.pop(decision.gang, None)
 
 
-def _overlap(state: Tables, bind: Bind, leaving: _Leaving) -> bool:
-    """Whether a start needs something of what is still being vacated."""
-    gang = state.gangs[bind.gang]
+def _find_lenders(state: Tables, bind: Bind, leaving: list[_Leaving]) -> dict[int, int]:
+    """Gangs on whose seats a start waits, with the instant at which they are gone."""
+    if not leaving:
+        return {}
+    vacated = np.zeros_like(state.free)  # what is free now has these amounts in it already
+    for each in leaving:
+        for seats in each.seats:
+            need = find_need(state.fleet, each.record.gang.roles[seats.role].shape)
+            vacated[seats.nodes] += seats.counts[:, None] * need.vector
+    lenders: dict[int, int] = {}
     for seats in bind.seats:
-        need = find_need(state.fleet, gang.roles[seats.role].shape)
-        for other in leaving.seats:
-            both, at, there = np.intersect1d(seats.nodes, other.nodes, return_indices=True)
-            if not len(both):
-                continue
-            shared = np.minimum(seats.devices[at], other.devices[there])
-            if (need.share or need.whole) and bool((shared > 0).any()):
-                return True
-            # Of the kinds other than devices, what is free now has the vacated amounts in it already.
-            vacated = other.counts[there][:, None] * _vector(state, leaving.record, other)
-            free = np.maximum(state.free[both] - vacated, 0)
-            asked = seats.counts[at][:, None] * need.vector
-            if need.share or need.whole:
-                asked[:, state.fleet.device_column] = 0
-            if bool((asked > free).any()):
-                return True
+        need = find_need(state.fleet, state.gangs[bind.gang].roles[seats.role].shape)
+        asked = seats.counts[:, None] * need.vector
+        if need.share or need.whole:
+            asked[:, state.fleet.device_column] = 0  # devices have names: they are compared one by one
+        short = (asked > np.maximum(state.free[seats.nodes] - vacated[seats.nodes], 0)).any(axis=1)
+        for each in leaving:
+            if _sits_there(each, seats, seats.nodes[short], devices=bool(need.share or need.whole)):
+                lenders[each.number] = each.until_us
+    return lenders
+
+
+def _sits_there(leaving: _Leaving, seats: Seats, short: IntArray, *, devices: bool) -> bool:
+    """Whether a gang that is leaving still uses a device of these seats, or anything on a node that is short."""
+    for other in leaving.seats:
+        if bool(np.isin(other.nodes, short).any()):
+            return True
+        _, at, there = np.intersect1d(seats.nodes, other.nodes, return_indices=True)
+        if devices and bool((np.minimum(seats.devices[at], other.devices[there]) > 0).any()):
+            return True
     return False
-
-
-def _vector(state: Tables, record: Record, seats: Seats) -> np.ndarray:
-    vector: np.ndarray = find_need(state.fleet, record.gang.roles[seats.role].shape).vector
-    return vector

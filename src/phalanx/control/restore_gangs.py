@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx.control.records import NOTHING, Past
 from phalanx.control.seating import add_running, past_of
-from phalanx.control.spec.errors import show
+from phalanx.control.spec.errors import show, suggest
 from phalanx.control.spec.gangs import Known, parse_gang
 from phalanx.control.spec.quantity import number as exact_number
 from phalanx.control.spec.sizes import MEMBERS_MAX
@@ -33,7 +33,7 @@ GANG_KEYS: Final = (
     *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "fresh"),
     *("past", "run", "seats", "hurt"),
 )
-PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "rests_until_us")
+PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "lenders", "rests_until_us")
 RUN_KEYS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us", "guest")
 GUESTS: Final = ("surplus", "whole")
 _DEVICES: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
@@ -57,6 +57,7 @@ class GangEntry:
     fresh: bool  # no cycle has looked at it yet
     past: Past | None = None
     rests_until_us: int | None = None
+    lenders: Spot | None = None  # who is about to leave its seats, and when they are gone
 
 
 def parse_entry(state: State, item: Spot, known: Known) -> GangEntry:
@@ -134,6 +135,9 @@ def _parse_past(state: State, entry: GangEntry) -> None:
         forced=_flag(fields, "forced"),
         resting=rests is not None,
     )
+    entry.lenders = fields.get("lenders")
+    if entry.lenders is not None and entry.phase is not Phase.STARTING:
+        entry.lenders.refuse(f"is said of a gang that is {entry.phase.value}; only a starting one waits for lenders")
     if rests is not None:
         if entry.phase is not Phase.PENDING:
             rests.refuse(f"is said of a gang that is {entry.phase.value}; only a pending one rests")
@@ -179,7 +183,17 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     if late:
         past = past_of(record)
         past.claim = bind
+        past.lenders = _parse_lenders(state, entry.lenders)
         state.set_timer(start_us, "start", number, past.token)
+
+
+def _parse_lenders(state: State, spot: Spot | None) -> dict[int, int]:
+    found = {}
+    for name, inner in spot.pairs() if spot else ():
+        if name not in state.number_by_name:
+            inner.refuse(f"names no gang of this file; {suggest(name, state.number_by_name)}")
+        found[state.number_by_name[name]] = inner.integer(state.now_us + 1, MOST)
+    return found
 
 
 def parse_seats(state: State, gang: Gang, spot: Spot, *, named: bool = True) -> tuple[Seats, ...]:

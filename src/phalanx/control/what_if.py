@@ -208,7 +208,7 @@ def sum_up(outlook: Outlook) -> Tree:
         "completed": sum(fate.state == "completed" for fate in fates),
         "start_now": sum(fate.start_us == outlook.now_us for fate in waiting),
         "start_later": sum(fate.start_us is not None and fate.start_us > outlook.now_us for fate in waiting),
-        "do_not_start": sum(fate.start_us is None for fate in waiting),
+        "do_not_start": sum(fate.start_us is None and fate.state != "cancelled" for fate in waiting),
         "wait_s_mean": seconds(round(sum(waits) / len(waits))) if waits else None,
         "end_s_mean": seconds(round(sum(ends) / len(ends)) - outlook.now_us) if ends else None,
         "end_s_last": seconds(max(ends) - outlook.now_us) if ends else None,
@@ -274,7 +274,11 @@ def _difference(before_us: int | None, after_us: int | None) -> int | float | No
 
 
 def list_unproven(gangs: Iterable[Arrival], restored: Restored) -> list[str]:
-    """Gangs whose run time nobody stated, so that the default stands in for it."""
-    records = restored.state.records
-    known = [record.gang for record in records if not record.phase.ended]
-    return [gang.name for gang in [*known, *(arrival.gang for arrival in gangs)] if gang.walltime_us is None]
+    """Gangs whose run time nobody stated and that report no progress, so that the default stands in for it."""
+    found = []
+    for record in restored.state.records:
+        reports = record.gang.elastic and record.phase is Phase.RUNNING
+        reports = reports or (record.history is not None and record.history.left_us is not None)
+        if record.gang.walltime_us is None and not record.phase.ended and not reports:
+            found.append(record.gang.name)
+    return [*found, *(arrival.gang.name for arrival in gangs if arrival.gang.walltime_us is None)]

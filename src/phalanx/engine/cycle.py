@@ -137,7 +137,7 @@ def _set_aside(session: Session, walk: Walk | PlanAhead) -> None:
 def _stays_refused(session: Session, turns: Turns) -> bool:
     """Whether a newcomer could not change what those before it were refused for."""
     policy, pending = session.policy, session.snapshot.pending
-    if session.roster is not None or policy.quantum_us is not None:
+    if session.roster is not None or policy.quantum_us is not None or policy.shares_users:
         return False
     one_queue = not policy.standing or len(np.unique(turns.queue)) <= 1
     return one_queue and not (policy.deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from phalanx.engine.view import find_need
 from phalanx.model.fleet import IntArray
 from phalanx.model.snapshot import Snapshot
 
@@ -43,6 +44,27 @@ def order_by_service(snapshot: Snapshot, rows: IntArray) -> IntArray:
     """Whoever has had the least device time, then arrival."""
     pending = snapshot.pending
     return rows[np.lexsort((pending.gang[rows], pending.eligible_us[rows], pending.attained_us[rows]))]
+
+
+def share_between_users(snapshot: Snapshot, rows: IntArray) -> IntArray:
+    """Rows in order, dealt out inside each queue and priority: whoever uses least first, then by what each would add.
+
+    The first gang of everybody comes in the order of what people use now, the second in the order of what
+    they would use with their first, and so on: a person with many gangs waits behind a person with few.
+    """
+    pending, users = snapshot.pending, snapshot.users
+    capacity = np.maximum(snapshot.fleet.capacity.sum(axis=0), 1)
+    used = {user: float((users.usage[user] / capacity).max(initial=0.0)) for user in set(pending.user[rows].tolist())}
+    per_member = [find_need(snapshot.fleet, form.roles[0].shape).vector / capacity for form in snapshot.forms]
+    claimed: dict[tuple[int, int, int], float] = {}
+    keys = []
+    columns = (pending.queue, pending.priority, pending.user, pending.form, pending.size)
+    for queue, priority, user, form, size in zip(*(column[rows].tolist() for column in columns), strict=True):
+        before = claimed.get((queue, priority, user), used[user])
+        keys.append(before)
+        claimed[queue, priority, user] = before + float(per_member[form].max(initial=0.0)) * size
+    at = np.arange(len(rows))
+    return rows[np.lexsort((at, np.round(keys, 12), -pending.priority[rows]))]
 
 
 def laxity_us(snapshot: Snapshot, rows: IntArray) -> IntArray:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phalanx.engine.limits import OverLimit
+from phalanx.engine.order import share_between_users
 from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place, retake, undo
 from phalanx.engine.seats import drop_tail, elastic_members, subtract_seats
 from phalanx.engine.session import Question, Session
@@ -134,6 +135,8 @@ def order_turns(session: Session) -> Turns:
     pending = session.snapshot.pending
     rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
     rows = session.policy.order(session.snapshot, rows)
+    if session.policy.shares_users and len(rows):
+        rows = share_between_users(session.snapshot, rows)
     members: Groups = {}
     if session.snapshot.group_forms:
         rows, members = _merge_groups(session, rows)

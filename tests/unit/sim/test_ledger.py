@@ -165,7 +165,8 @@ def test_only_what_is_claimed_of_what_is_given_back_is_handed_over():
     assert (parts["resize"], parts["idle_allocated"]) == (60, 20)
 
 
-def test_a_claim_that_waits_for_two_is_idle_where_the_first_has_left():
+@pytest.mark.parametrize(("cancel", "resize", "idle"), [(None, 4 * 10 + 4 * 30, 2 * 20), (25, 4 * 5 + 4 * 30, 2 * 25)])
+def test_a_claim_that_waits_for_two_is_idle_where_the_first_has_left(cancel: float | None, resize: float, idle: float):
     slow = make_gang("S", "1-4 slot=1", resize_pause_us=30 * SECOND)
     play = Play("2 slot=4", [ELASTIC, RIGID, slow], {"E": 60, "R": 30, "S": 60})
 
@@ -173,10 +174,11 @@ def test_a_claim_that_waits_for_two_is_idle_where_the_first_has_left():
         start = Bind(1, seats({0: 2, 1: 2}), 10**9)
         return [Resize(0, seats({0: 2}), Cause.LOAN, 1), Resize(2, seats({1: 2}), Cause.LOAN, 1), start]
 
-    play.run(script((0, bind(0, {0: 4})), (0, bind(2, {1: 4})), (20, shrink)), tends=False)
+    events = [] if cancel is None else [Happens(round(cancel * SECOND), "cancel", gang="E")]
+    play.run(script((0, bind(0, {0: 4})), (0, bind(2, {1: 4})), (20, shrink)), events, tends=False)
     assert play.history(1)[0] == (50, "bind", 4, {"n0": 2, "n1": 2})
     parts = play.close(play.state.now_us / SECOND)
-    assert (parts["resize"], parts["idle_allocated"]) == (4 * 10 + 4 * 30, 2 * 20)
+    assert (parts["resize"], parts["idle_allocated"]) == (resize, idle)
 
 
 def test_a_claim_that_is_given_up_stays_held_until_the_seats_are_left():

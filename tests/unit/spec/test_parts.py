@@ -48,7 +48,7 @@ def test_what_is_not_said_has_its_default():
     found = scenario()
     assert found.queues == (Queue("default"),)
     assert (found.users, found.windows, found.events, found.until_us, found.dropped) == ((), (), (), None, 0)
-    assert found.policies == (("easy", {}),)
+    assert found.policies == (("goodput", {}),)
     assert found.truths == (Truth(60 * SECOND, Linear()),)
 
 
@@ -117,7 +117,7 @@ events:
         ("easy", (("easy", {}),)),
         ("[easy, fair]", (("easy", {}), ("fair", {}))),
         ("{name: easy, reservations: 2}", (("easy", {"reservations": 2}),)),
-        ("{half_life: 1d}", (("easy", {"half_life": "1d"}),)),
+        ("{half_life: 1d}", (("goodput", {"half_life": 86_400 * SECOND}),)),
     ],
 )
 def test_policies(written: str, policies):

@@ -104,7 +104,9 @@ class Walk:
             else:
                 line.done(self._pass_over(order, fill=fill, until_start=line.moves))
         if self.session.policy.fill == "shortest" and self.heads:
-            left = np.flatnonzero(~self.started & (self.mode[self.turns.question] == FILL))
+            waiting = ~self.started & (self.mode[self.turns.question] == FILL)
+            waiting[[head.turn for head in self.heads]] = False  # they have their reservation, and fill nothing
+            left = np.flatnonzero(waiting)
             lengths = self.turns.least_lengths(self.session)[left]
             self._pass_over(left[np.argsort(lengths, kind="stable")], fill=True)
 

@@ -66,8 +66,13 @@ def check_who_changes(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
         if isinstance(decision, Repair | Restart):
             if hurt is None or (hurt.whole and isinstance(decision, Restart)):
                 yield Violation(Promise.HURT, f"{name} is mended, and nothing is wrong with it")
-        elif hurt is not None and not hurt.whole:
+        elif hurt is not None and not hurt.whole and not _lets_go(decision):
             yield Violation(Promise.HURT, f"{name} is hurt, and is told to {type(decision).__name__.lower()}")
+
+
+def _lets_go(decision: Resize | Evict | Move) -> bool:
+    """Whether somebody gives up what it holds because nobody may be there."""
+    return isinstance(decision, Evict) and decision.cause is Cause.DRAIN
 
 
 def list_changes(snapshot: Snapshot, plan: Plan) -> list[Change]:

@@ -93,7 +93,7 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
 
 def _check_victim(snapshot: Snapshot, change: Change, decision: Evict, policy: Policy) -> Iterator[Violation]:
     running, row, name = snapshot.running, change.row, change.gang.name
-    if not change.gang.preemptible:
+    if not change.gang.preemptible and change.number not in snapshot.hurt:
         yield Violation(Promise.EVICTION, f"{name} is evicted ({decision.cause.value}) and is not preemptible")
     if decision.cause is Cause.DRAIN and not has_to_leave(snapshot, change):
         yield Violation(Promise.EVICTION, f"{name} is evicted from nodes that nobody has to leave")

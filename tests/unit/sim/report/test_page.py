@@ -231,9 +231,9 @@ def hostile(mixed, results):
     """Results in which every name is an attack."""
     result = simulate(mixed, "easy")
     for index, gang in enumerate(result.gangs):
-        gang.name, gang.user, gang.queue = HOSTILE[index], HOSTILE[-1 - index], HOSTILE[(index + 4) % len(HOSTILE)]
-        gang.reason = ("Capacity", HOSTILE[index], 1, 0)
-        gang.wait_reason = ("Capacity", HOSTILE[index], 1, 0)
+        gang.name, gang.user, gang.queue = HOSTILE[index], f"{HOSTILE[-1 - index]}<s>", f"<i>{HOSTILE[index + 4]}</i>"
+        gang.reason = ("Capacity", f"<u>{HOSTILE[index]}", 1, 0)
+        gang.wait_reason = ("<em>", f"<u>{HOSTILE[index]}", 1, 0)
     facts = collect_facts(mixed, result, HOSTILE[0], 1000)
     return make_page(make_heading(mixed, HOSTILE[1], HOSTILE[2], [0]), [facts]), result
 
@@ -241,7 +241,9 @@ def hostile(mixed, results):
 def test_hostile_names_stay_text(hostile, page):
     text, result = hostile
     found = Reader(text)
-    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in Reader(page).elements} | {"b"}
+    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in Reader(page).elements}
+    data = next(text for attributes, text in found.scripts if attributes.get("id") == "data")
+    assert not {"<", ">", "&"} & set(data), "nothing in the data can end it, nor begin a comment in it"
     assert len([1 for attributes, _ in found.scripts if "type" not in attributes]) == 1
     assert not [attributes for _, attributes in found.elements if any(name.startswith("on") for name in attributes)]
     names = {told[0] for told in data_of(found)["runs"][0]["picture"]["told"]}
@@ -263,5 +265,5 @@ def test_hostile_names_run_in_no_spreadsheet(hostile):
             assert not value.startswith(("=", "+", "@", "\t", "\r"))
             assert not value.startswith("-") or value == "-"
     users = [row["user"] for row in csv_of(Reader(text), name)]
-    assert "'-1+2" in users, "the name is still to be read"
+    assert "'-1+2<s>" in users, "the name is still to be read"
     assert len(users) == len(result.gangs)

@@ -83,6 +83,7 @@ class Gantt {
     this.hatch = new Map();
     const { entries, pick } = this.colours();
     this.colourOf = this.picture.told.map(pick);
+    this.placeOf = new Map(this.picture.nodes.map((name, index) => [name, index]));
     this.tops = [0];
     for (const height of this.picture.heights) this.tops.push(this.tops.at(-1) + height);
     this.said.textContent = this.sayHow();
@@ -389,7 +390,7 @@ class Gantt {
   }
 
   drawMark([node, start, end, what]) {
-    const index = this.picture.nodes.indexOf(node);
+    const index = this.placeOf.get(node);
     const [left, right] = [this.x(start), this.x(end)];
     const [top, bottom] = [this.y(this.tops[index]), this.y(this.tops[index + 1])];
     if (right < this.left || left > this.width || bottom < 0 || top > this.height) return;
@@ -433,7 +434,7 @@ class Gantt {
         }
         const part = what === "run" && told[T_MOST] ? Math.max(0.25, Math.min(1, members / told[T_MOST])) : 1;
         pen.fillStyle = what === "run" ? this.colourOf[gang] : this.stripes(this.colourOf[gang]);
-        pen.fillRect(left, middle + tall / 2 - tall * part, Math.max(1.2, right - left - (right - left > 4 ? 0.7 : 0)), tall * part);
+        pen.fillRect(left, middle + tall / 2 - tall * part, Math.max(1.2, right - left), tall * part);
       }
       this.drawEvents(told, (top + bottom) / 2);
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from phalanx.frontends.sim.result import GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario
 
 ROWS_MOST: Final = 300
+MARKS_MOST: Final = 4_000
 
 #: Entries of a gang's history that are told; of a gang that changes more often, the first.
 _STORY_MOST: Final = 40
@@ -102,7 +103,7 @@ def draw_picture(
         boxes_all=0 if every is None else len(every),
         share_drawn=share,
         shade=shade,
-        marks=[mark for mark in find_marks(scenario, result, horizon) if mark.node in capacity_by_node],
+        marks=_longest(mark for mark in find_marks(scenario, result, horizon) if mark.node in capacity_by_node),
         rows=[_row(numbers[index], stories[index]) for index in rows],
         gangs_all=len(result.gangs),
         told=[_tell(scenario, result.gangs[index], index, meter, unused[index]) for index in shown],
@@ -129,6 +130,11 @@ def find_marks(scenario: Scenario, result: SimResult, horizon: tuple[int, int]) 
         start, end = max(mark.start_us, first), min(mark.end_us, last)
         if end > start:
             yield Mark(mark.node, start, end, mark.what)
+
+
+def _longest(marks: Iterable[Mark]) -> list[Mark]:
+    """As many as can be told apart: on thousands of nodes over months, short outages are thinner than a line."""
+    return sorted(marks, key=lambda mark: mark.start_us - mark.end_us)[:MARKS_MOST]
 
 
 def _planned_outages(scenario: Scenario) -> list[tuple[str, int, int | None]]:

@@ -86,9 +86,9 @@ Object.assign(Gantt.prototype, {
     const why = this.word(gang[T_WHY]);
     if (why) lines.push(make("p", { class: "quiet" }, why));
     if (gang[T_WAIT] !== 0) {
-      lines.push(make("p", { class: "quiet" }, `needed ${sayNumber(gang[T_NEEDED])} ${this.data.unit}s, ${sayNumber(gang[T_UNUSED])} were left when it came`));
+      lines.push(make("p", { class: "quiet" }, `needed ${sayNumber(gang[T_NEEDED])} ${this.data.unit}${gang[T_NEEDED] === 1 ? "" : "s"}; left when it came: ${sayNumber(gang[T_UNUSED])}`));
     }
-    for (const [when, event, count] of story.slice(0, 8)) lines.push(tipLine(`${sayTime(when)} ${this.word(event)}`, `${count} members`));
+    for (const [when, event, count] of story.slice(0, 8)) lines.push(tipLine(`${sayTime(when)} ${this.word(event)}`, `${count} member${count === 1 ? "" : "s"}`));
     if (story.length > 8) lines.push(make("p", { class: "quiet" }, `and ${story.length - 8} more changes`));
     return lines.filter(Boolean);
   },
