@@ -14,7 +14,7 @@ NAME = "llm"
 WHAT = "llm mix on 32x8 at load 1.2, half of the gangs elastic, 60 % preemptible, a node fails every 30 days: goodput"
 HOUR_US = 3_600_000_000
 POLICIES = ("easy", "fair", "goodput")
-JOBS, LOAD = 1_500, 1.2
+JOBS, LOAD = 1_000, 1.2
 SHARES = Shares(elastic=0.5, preemptible=0.6)
 BREAKAGE = Breakage(mtbf_us=30 * 24 * HOUR_US, mttr_us=4 * HOUR_US)
 
@@ -26,7 +26,7 @@ def make(seed: int, jobs: int) -> Scenario:
 
 def run(*, quick: bool) -> Measured:
     """Goodput and mean completion, means over the seeds."""
-    seeds, jobs = (range(1), 400) if quick else (range(3), JOBS)
+    seeds, jobs = (range(1), 400) if quick else (range(2), JOBS)
     scenarios = [make(seed, jobs) for seed in seeds]
     goodput: dict[str, float] = {}
     completion: dict[str, float] = {}

@@ -15,6 +15,7 @@ from phalanx.engine.kernels.slots import compute_slots
 from phalanx.engine.placement import NoPlace, Wish, place, retake, undo
 from phalanx.engine.session import Session
 from phalanx.frontends.sim.run import make_state, simulate
+from phalanx.model.plan import Bind
 from phalanx.policy import named
 from phalanx.testing.worlds import Taste, draw_world
 
@@ -52,7 +53,8 @@ def plan_the_long_way(snapshot, policy):
 
 def list_starts(plan):
     """Who starts, and at which size."""
-    return [(decision.gang, decision.members, decision.length_us) for decision in plan.decisions], plan.infeasible
+    binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
+    return [(bind.gang, bind.members, bind.length_us) for bind in binds], plan.infeasible
 
 
 def list_starts_and_promises(plan):

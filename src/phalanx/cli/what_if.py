@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from phalanx.cli.failure import CannotWrite, Failure
 from phalanx.cli.screen import print_lines
+from phalanx.cli.what_if_asked import Asked, Report
 
 if TYPE_CHECKING:
     from phalanx.control.restore import Restored
     from phalanx.control.spec.spot import Spot
     from phalanx.control.state import State
-    from phalanx.control.what_if import Answer
     from phalanx.engine.policy import Policy
     from phalanx.frontends.sim.scenario import Scenario
 
@@ -88,28 +87,6 @@ def what_if(
         from phalanx.cli.what_if_text import show
 
         show(report)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The change, as it was typed."""
-
-    add: str | None
-    remove: str | None
-    cancel: tuple[str, ...]
-    gangs: Path | None
-    policy: str | None
-
-    @property
-    def nothing(self) -> bool:
-        """Whether there is no change at all."""
-        return not (self.add or self.remove or self.cancel or self.gangs or self.policy)
-
-    def tell(self) -> dict[str, object]:
-        """The same for the answer."""
-        told = {"add_nodes": self.add, "remove_nodes": self.remove, "cancel": list(self.cancel), "policy": self.policy}
-        gangs = self.gangs.name if self.gangs else None
-        return {key: value for key, value in {**told, "add_gang": gangs}.items() if value}
 
 
 def _check_usage(
@@ -211,16 +188,6 @@ def list_drains(scenario: Scenario, state: State, at_us: int) -> dict[str, int]:
 
 
 # ---- the answer
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The answer, for people and for programs."""
-
-    answer: Answer
-    tree: dict[str, Any]
-    title: str
-    notes: Sequence[str]
 
 
 def answer(spot: Spot, asked: Asked, ahead_us: int | None, place: Path) -> Report:

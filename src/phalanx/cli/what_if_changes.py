@@ -24,7 +24,7 @@ from phalanx.model.fleet import Node
 from phalanx.model.resources import DEVICE_KIND, units_per_whole
 
 if TYPE_CHECKING:
-    from phalanx.cli.what_if import Asked
+    from phalanx.cli.what_if_asked import Asked
 
 _GRID = re.compile(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*")
 

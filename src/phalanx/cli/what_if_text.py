@@ -12,7 +12,7 @@ from phalanx.frontends.sim.gantt import ROWS_MAX, span
 from phalanx.frontends.sim.printing import Sheet
 
 if TYPE_CHECKING:
-    from phalanx.cli.what_if import Asked, Report
+    from phalanx.cli.what_if_asked import Asked, Report
 
 _UNFINISHED: Final = ("completed", "pending", "running", "starting", "hurt", "infeasible")
 _VERBS: Final = {

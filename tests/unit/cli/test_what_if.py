@@ -1,6 +1,8 @@
 """`phalanx what-if` as people and programs meet it."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -246,6 +248,32 @@ def test_many_gangs_are_not_all_shown(tmp_path):
     assert "more gangs" in text
     assert "g50 " in text
     assert "g5 " not in text
+
+
+def test_the_session_in_the_document_is_what_is_printed(tmp_path, monkeypatch):
+    """Every command of docs/what-if.md, in order, with what stands below it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    page = (ROOT / "docs" / "what-if.md").read_text()
+    session = re.search(r"```\n(\$ phalanx .*?)```", page, re.DOTALL)[1]
+    commands = re.findall(r"\$ phalanx (.*)\n((?:(?!\$ ).*\n)*)", session)
+    assert len(commands) == 2
+    for command, printed in commands:
+        assert show(*shlex.split(command)[1:]) == printed
+    state = json.loads((tmp_path / "state.json").read_text())
+    for key in state:
+        assert f"`{key}`" in page, f"{key} is not documented"
+    state["gangs"][0]["seats"][0]["at"][0]["members"] = 7
+    state["gangs"][0]["seats"][0]["at"][0]["devices"] = {"0-6": 1000}
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    assert refusal("state.json") in page
+
+
+def test_every_key_of_the_answer_is_documented(state):
+    page = (ROOT / "docs" / "what-if.md").read_text()
+    found = ask(state)
+    for key in [*found, *found["gangs"][0], *found["gangs"][0]["after"], *found["totals"]["after"]]:
+        assert f"`{key}`" in page, f"{key} is not documented"
 
 
 # ---- mistakes

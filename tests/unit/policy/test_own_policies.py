@@ -1,6 +1,8 @@
 """Policies that users bring along in a Python file."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from phalanx.cli import main
-from phalanx.control.policies import CheckedOrder, find_policy
+from phalanx.control.policies import TAKES, CheckedOrder, find_policy
 from phalanx.control.spec.errors import BadInput
 from phalanx.engine.order import order_by_arrival
-from phalanx.policy import POLICIES, BadOption, UnknownPolicy
+from phalanx.engine.policy import Policy
+from phalanx.policy import OPTIONS, POLICIES, BadOption, UnknownPolicy
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "policies" / "smallest_first.py"
@@ -248,3 +251,14 @@ def test_bad_options_are_refused_for_a_users_own_too(tmp_path):
         find_policy(f"{file}:MINE", {"colour": 1})
     with pytest.raises(UnknownPolicy):
         find_policy("mine")
+
+
+# ---- the document
+
+
+def test_the_document_shows_the_example_and_every_policy_and_option():
+    page = (ROOT / "docs" / "policies.md").read_text()
+    shown = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    assert EXAMPLE.read_text().endswith(shown)
+    for word in [*POLICIES, *OPTIONS, *TAKES, *(field.name for field in fields(Policy))]:
+        assert f"`{word}`" in page, f"{word} is not documented"

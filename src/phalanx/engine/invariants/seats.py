@@ -49,7 +49,8 @@ def _check_role(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> I
     yield from _check_domain(fleet, role.topology.require, seats.nodes.tolist(), story)
     segment = role.topology.segment or claim.gang.topology.segment
     yield from _check_segments(fleet, segment, seats, story)
-    if claim.ranked:
+    joined = segment is not None and segment.size > 1 and seats.members > role.sizes.least
+    if claim.ranked and not joined:
         yield from _check_ranks(fleet, segment, seats, story)
     yield from _check_core(snapshot, claim, role, seats)
 
@@ -140,7 +141,10 @@ def _check_segments(fleet: Fleet, segment: Segment | None, seats: Seats, story: 
 
 
 def _check_ranks(fleet: Fleet, segment: Segment | None, seats: Seats, story: str) -> Iterator[Violation]:
-    """In topology order; the domain with a smaller last group may come last, wherever it stands."""
+    """In topology order; the domain with a smaller last group may come last, wherever it stands.
+
+    Of ranks in groups, those above the least joined when the groups of the others stood already.
+    """
     nodes = seats.nodes.tolist()
     order = [_walk_key(fleet, node) for node in nodes]
     if order == sorted(order):

@@ -1,0 +1,43 @@
+"""What `phalanx what-if` was asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phalanx.control.what_if import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The change, as it was typed."""
+
+    add: str | None
+    remove: str | None
+    cancel: tuple[str, ...]
+    gangs: Path | None
+    policy: str | None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is no change at all."""
+        return not (self.add or self.remove or self.cancel or self.gangs or self.policy)
+
+    def tell(self) -> dict[str, object]:
+        """The same for the answer."""
+        told = {"add_nodes": self.add, "remove_nodes": self.remove, "cancel": list(self.cancel), "policy": self.policy}
+        gangs = self.gangs.name if self.gangs else None
+        return {key: value for key, value in {**told, "add_gang": gangs}.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer, for people and for programs."""
+
+    answer: Answer
+    tree: dict[str, Any]
+    title: str
+    notes: Sequence[str]
