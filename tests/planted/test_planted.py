@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phalanx.control.state import State
+from phalanx.control import leaving
 from phalanx.control.tenants import Tenants
 from phalanx.engine import cycle, placement, turns, view
 from phalanx.engine.actions import allocate, by_sums

@@ -341,6 +341,8 @@ def slow_within(world, taker, asked, victim, usage, common):
     promised = [row for row in side(world, taker, victim) if named(world, row, asked)]
     if promised:
         return all(usage[row, kind] <= guarantee[row, kind] for row in promised for kind in named(world, row, asked))
+    if not any(named(world, row, asked) for row in side(world, victim, taker)):
+        return False  # a guarantee that both share, or none: the victim could demand it back at once
     for row in way_up(world, taker):
         if named(world, row, asked):
             return all(common[row, kind] <= guarantee[row, kind] for kind in named(world, row, asked))

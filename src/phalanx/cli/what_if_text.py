@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ _VERBS: Final = {
     "cancel": "is cancelled",
     "fail": "fails",
 }
+_REASONS_MAX: Final = 20
 _COUNTED: Final = ("bind", "grow", "shrink", "lose")
 
 
@@ -147,18 +149,20 @@ def _now_lines(found: Answer) -> list[str]:
     lines = []
     for name, change in found.after.happens_now():
         if (name, change) not in usual:
-            members = f" {change.members} members" if change.event in _COUNTED else ""
+            members = f" {change.members} member{'s' * (change.members != 1)}" if change.event in _COUNTED else ""
             lines.append(f"now: {name} {_VERBS[change.event]}{members}")
     return lines[:ROWS_MAX]
 
 
 def _why_lines(found: Answer, names: Sequence[str]) -> list[str]:
-    lines = []
-    for name in names:
-        fate = found.after.fates.get(name)
-        if fate is not None and fate.reason is not None:
-            lines.append(f"{name} {fate.state}: {fate.reason[1]} ({fate.reason[0]})")
-    return lines
+    """Why gangs do not run with the change, one line each; many alike are counted."""
+    told = [fate for fate in map(found.after.fates.get, names) if fate is not None and fate.reason is not None]
+    if len(told) > _REASONS_MAX:
+        counts = Counter((fate.state, fate.reason[0]) for fate in told if fate.reason is not None)
+        return [f"{count:,} of these gangs {state}: {code}" for (state, code), count in counts.most_common()]
+    return [
+        f"{fate.name} {fate.state}: {fate.reason[1]} ({fate.reason[0]})" for fate in told if fate.reason is not None
+    ]
 
 
 _TOTALS: Final = (

@@ -281,6 +281,9 @@ class Standing:
         named = [(row, kinds) for row in path[split:] if (kinds := self._named(row, asked))]
         if named:
             return all(self._within(row, asked, kinds) for row, kinds in named)
+        # A guarantee that both share is not restored by a swap inside it, which the victim could demand back at once.
+        if not any(self._named(row, asked) for row in self._tree.path[victim][split:]):
+            return False
         for row in reversed((0, *path[:split])):
             kinds = self._named(row, asked)
             if kinds:

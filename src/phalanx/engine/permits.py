@@ -58,9 +58,9 @@ class Permits:
         """Surplus that may be called back, in the order in which it should be."""
         found = []
         charged: list[tuple[int, IntArray]] = []
-        for sitter in sorted(self.roster.sitters, key=self._giving_order):
-            if sitter.gone or sitter.moved or not self.may_borrow_from(who, sitter):
-                continue
+        present = [sitter for sitter in self.roster.sitters if not (sitter.gone or sitter.moved)]
+        lending = [sitter for sitter in present if self.may_borrow_from(who, sitter)]  # before anything is taken
+        for sitter in sorted(lending, key=self._giving_order):
             cause = Cause.GUEST if who.owner and sitter.guest else Cause.LOAN
             for role in range(len(sitter.gang.roles)):
                 members = self._within_guarantee(who, sitter, role)

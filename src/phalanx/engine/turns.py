@@ -45,6 +45,7 @@ class Turns:
         self.members = groups  # rows of a group, by the row of its last gang
         self._pending = pending
         self._length: IntArray | None = None
+        self.least_us: dict[int, int] = {}  # run times at their least of elastic gangs that start with others, by row
         self.size = pending.size[rows]  # least members, or 1 if the form has its sizes inside
         if groups:
             self.size[[row in groups for row in rows.tolist()]] = 1
@@ -69,7 +70,8 @@ class Turns:
     def _lengths(self) -> IntArray:
         length = self._pending.length_us[self.rows]
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
-            length[turn] = self._pending.length_us[self.members.get(row, row)].max()
+            if row in self.members:
+                length[turn] = max(self.least_us.get(r, int(self._pending.length_us[r])) for r in self.members[row])
         return length
 
     @cached_property
@@ -108,7 +110,9 @@ class Turns:
 
     def keep(self, wanted: BoolArray) -> Turns:
         """The same order with some turns left out."""
-        return Turns(self._pending, self.rows[wanted], (self.question[wanted], self.questions), self.members)
+        kept = Turns(self._pending, self.rows[wanted], (self.question[wanted], self.questions), self.members)
+        kept.least_us = self.least_us
+        return kept
 
     def queue_caps(self, session: Session) -> IntArray:
         """The largest size of each question that the ceilings of each queue leave now."""
@@ -144,7 +148,11 @@ def order_turns(session: Session) -> Turns:
     for turn, row in enumerate(rows.tolist()) if members else ():
         if row in members:
             form[turn] = session.snapshot.group_forms[int(pending.group[row])]
-    return Turns(pending, rows, _ask(session, form, rows, members), members)
+    turns = Turns(pending, rows, _ask(session, form, rows, members), members)
+    turns.least_us = {
+        row: least_length(session, row) for each in members.values() for row in each if pending.elastic[row]
+    }
+    return turns
 
 
 def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int, list[int]]]:
@@ -264,13 +272,25 @@ def start_turn(
     now, pending, rows = session.snapshot.now_us, session.snapshot.pending, turns.rows_of(turn)
     for row, gang, seats in zip(rows, offer.form.gangs, places, strict=True):
         # Starting together says nothing about ending together.
-        length = offer.length_us if len(rows) == 1 else int(pending.length_us[row])
+        length = offer.length_us if len(rows) == 1 else least_length(session, row)
         session.binds.append(Bind(int(pending.gang[row]), seats, length, guest))
         form = offer.form if len(rows) == 1 else Form((gang,))
         session.bound.append((form, (seats,), now + 1 if guest else now + length))
     if session.limits.any or session.policy.standing or session.policy.takes:
         for user, asked in list_shares(session, turns, turn, offer):
             session.charge(int(turns.queue[turn]), user, asked)
+
+
+def least_length(session: Session, row: int) -> int:
+    """Believed run time of a pending gang at its least size, at which gangs that start together start."""
+    pending, number = session.snapshot.pending, int(session.snapshot.pending.gang[row])
+    if not pending.elastic[row]:
+        return int(pending.length_us[row])
+    gang, curve = session.snapshot.gangs[number], session.snapshot.curves.get(number)
+    most, least = (
+        elastic_members(gang, tuple(getattr(role.sizes, end) for role in gang.roles)) for end in ("most", "least")
+    )
+    return scaled_us(int(pending.length_us[row]), Table(curve) if curve else Linear(), most, least)
 
 
 def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:

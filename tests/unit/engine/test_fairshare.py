@@ -456,7 +456,7 @@ def test_several_victims_are_judged_together():
     before = [standing.key(queue) for queue in range(len(world.names))]
     four, two = world.units(4), world.units(2)
     assert not may_reclaim(standing, a, four, c, two), "p would be at 6 of 4"
-    assert may_reclaim_set(standing, a, four, [(c, two), (b, two)]), "but b gives 2 of them"
+    assert not may_reclaim_set(standing, a, four, [(c, two), (b, two)]), "b shares p's guarantee and could swap back"
     assert not may_reclaim_set(standing, a, four, [(c, two + 1), (b, two)])
     assert not may_reclaim_set(standing, a, four, [(b, world.units(1)), (c, two)])
     assert not may_reclaim_set(standing, a, four, [(a, two), (c, two)])

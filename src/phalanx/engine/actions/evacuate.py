@@ -19,6 +19,9 @@ from phalanx.model.fleet import BoolArray
 from phalanx.model.gang import Role
 from phalanx.model.plan import Cause, Seats
 
+#: The name under which a view keeps the nodes that somebody who leaves may go to.
+LEAVING: Exempt = frozenset({-3})
+
 
 def evacuate(session: Session, roster: Roster) -> None:
     """Write down in the roster who leaves; the session's view is as it will be afterwards."""
@@ -31,6 +34,7 @@ def evacuate(session: Session, roster: Roster) -> None:
         bad = draining | window
         if not any(bool(bad[seats.nodes].any()) for seats in sitter.seats):
             continue
+        _open_nodes(session, sitter)
         if _close_up(session, sitter, bad) or _move(session, sitter):
             continue
         if sitter.gang.preemptible and any(bool(window[seats.nodes].any()) for seats in sitter.seats):
@@ -47,6 +51,19 @@ def _under_window(session: Session, exempt: Exempt) -> BoolArray:
         if index not in exempt and window.start_us <= now < window.end_us:
             mask |= session.window_masks[index]
     return mask
+
+
+def _open_nodes(session: Session, sitter: Sitter) -> None:
+    """Where it may go: in service, under no window; of windows ahead, one that can be made to leave need not care."""
+    closed = np.zeros(len(session.fleet), dtype=np.bool_)
+    exempt = session.exempt_of(sitter.queue, sitter.user)
+    for index, window in enumerate(session.snapshot.windows):
+        ahead = window.start_us < sitter.end_us and window.end_us > session.snapshot.now_us
+        later = window.start_us > session.snapshot.now_us
+        if index not in exempt and ahead and not (later and sitter.gang.preemptible):
+            closed |= session.window_masks[index]
+    session.view.forget()
+    session.view.usable_by_exempt[LEAVING] = session.in_service & ~closed
 
 
 def _close_up(session: Session, sitter: Sitter, bad: BoolArray) -> bool:
@@ -78,7 +95,7 @@ def _keep_up(
     for size in sizes:
         if size <= stay.members:
             return stay
-        more = extend(session.view, sitter.gang, seats, index, size - stay.members)
+        more = extend(session.view, sitter.gang, seats, index, size - stay.members, LEAVING)
         if more is not None:
             gained.append(more)
             return add_seats(stay, more)
@@ -119,7 +136,7 @@ def _move(session: Session, sitter: Sitter) -> bool:
     form = whole_form(session.fleet, sitter.gang, sizes_of(sitter.seats))
     for seats in sitter.seats:
         view.take_seats(session.need_of(sitter.gang, seats.role), seats, sign=-1)
-    found = place(view, Wish(form, 1)) if find_ceiling(view, form) else NoPlace()
+    found = place(view, Wish(form, 1, LEAVING)) if find_ceiling(view, form, LEAVING) else NoPlace()
     if isinstance(found, NoPlace):
         for seats in sitter.seats:
             view.take_seats(session.need_of(sitter.gang, seats.role), seats)
