@@ -13,6 +13,7 @@ from phalanx.control.forward import Arrival, Forward, Happens
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
+from phalanx.frontends.sim.failures import failure_events
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
 from phalanx.frontends.sim.podfifo import simulate_members
 from phalanx.frontends.sim.result import PENDING, GangResult, SimResult
@@ -51,7 +52,7 @@ def simulate(
     scribe = Scribe(state, world)
     forward = Forward(state, chosen, world, scribe, ledger=True)
     forward.check = check
-    forward.run(arrivals, happenings(scenario), scenario.until_us, progress)
+    forward.run(arrivals, happenings(scenario, seed), scenario.until_us, progress)
     if scenario.until_us is not None:
         state.now_us = max(state.now_us, scenario.until_us) if len(state.running) else state.now_us
     gangs = collect_results(scenario, state, scribe, explain_pending(state, chosen))
@@ -70,11 +71,14 @@ def make_state(scenario: Scenario) -> State:
     return State(fleet, scenario.queues, scenario.users, scenario.windows)
 
 
-def happenings(scenario: Scenario) -> list[Happens]:
-    """The scenario's events in the words of the virtual clock."""
+def happenings(scenario: Scenario, seed: int = 0) -> list[Happens]:
+    """The scenario's events, and the failures that the seed decides, in the words of the virtual clock."""
+    events = scenario.events
+    if scenario.failures is not None and scenario.until_us is not None:
+        events += failure_events(scenario.nodes, *scenario.failures, scenario.until_us, seed)
     return [
         Happens(event.at_us, event.verb, event.node, event.gang, event.added, event.by_us, event.members)
-        for event in scenario.events
+        for event in events
     ]
 
 

@@ -30,8 +30,9 @@ from phalanx.perfmodel.speedup import Linear, Speedup
 from phalanx.policy import LENGTHS
 
 TOP_KEYS: Final = (
-    *("cluster", "maintenance", "reservations", "queues", "users", "gangs", "events", "policy", "until"),
+    *("cluster", "maintenance", "reservations", "queues", "users", "gangs", "events", "failures", "policy", "until"),
 )
+FAILURES_KEYS: Final = ("mtbf", "mttr")
 DEFAULT_POLICY: Final = "goodput"
 
 #: Slots are counted, not laid out as columns, so one node may have far more of them than devices.
@@ -64,6 +65,7 @@ class Scenario:
     policies: tuple[tuple[str, Mapping[str, object]], ...] = ((DEFAULT_POLICY, {}),)
     until_us: int | None = None
     dropped: int = 0  # jobs of a log that have no run time
+    failures: tuple[int, int] | None = None  # mean times of one node between failures and to repair
 
 
 def read_scenario(path: Path, nodes: tuple[Node, ...] | None = None) -> Scenario:
@@ -123,7 +125,22 @@ def parse_scenario(spot: Spot, nodes: tuple[Node, ...] | None = None) -> Scenari
         events=parse_events(fields.get("events"), names, {gang.name for gang in gangs}),
         policies=_parse_policies(fields),
         until_us=until.length_us() if until else None,
+        failures=_parse_failures(fields),
     )
+
+
+def _parse_failures(fields: Fields) -> tuple[int, int] | None:
+    spot = fields.get("failures")
+    if spot is None:
+        return None
+    if fields.get("until") is None:
+        spot.refuse("go on for ever; say until when to play, as until: 30d")
+    inner = spot.fields(FAILURES_KEYS)
+    means = [inner.need(key, f"{key}: {example}") for key, example in (("mtbf", "30d"), ("mttr", "4h"))]
+    for mean in means:
+        if mean.length_us() <= 0:
+            mean.refuse("must be more than 0")
+    return means[0].length_us(), means[1].length_us()
 
 
 def _parse_truth(entry: Spot) -> Truth:

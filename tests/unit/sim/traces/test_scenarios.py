@@ -15,7 +15,7 @@ from phalanx.control.spec.sizes import MEMBERS_KEYS
 from phalanx.control.spec.spot import Spot
 from phalanx.control.spec.windows import MAINTENANCE_KEYS, RESERVATION_KEYS
 from phalanx.frontends.sim.events import EVENT_KEYS
-from phalanx.frontends.sim.scenario import TOP_KEYS, Scenario, parse_scenario, read_scenario
+from phalanx.frontends.sim.scenario import FAILURES_KEYS, TOP_KEYS, Scenario, parse_scenario, read_scenario
 from phalanx.frontends.sim.traces.scenarios import format_json, format_yaml, tree_of
 from phalanx.model.fleet import Node
 from phalanx.testing.worlds import Taste, draw_world
@@ -55,6 +55,7 @@ events:
   - {at: 8, resize: {B: auto}}
   - {at: 9, cancel: D}
 policy: [fcfs, {name: easy, reservations: 2}, {name: rotate, quantum: 90s}, {name: goodput, rotate: true, min_runtime: 1m}]
+failures: {mtbf: 30d, mttr: 4h}
 until: 1d
 """
 
@@ -76,7 +77,7 @@ def test_the_text_above_says_everything_that_can_be_said():
     """A key that is new to the schema must be written too: put it above, and see it lost or kept."""
     keys = {
         *(TOP_KEYS, GANG_KEYS, ROLE_KEYS, TOPOLOGY_KEYS, SEGMENT_KEYS, SNAPSHOT_KEYS, MEMBERS_KEYS),
-        *(NODE_KEYS, QUEUE_KEYS, MAINTENANCE_KEYS, RESERVATION_KEYS, EVENT_KEYS),
+        *(NODE_KEYS, QUEUE_KEYS, MAINTENANCE_KEYS, RESERVATION_KEYS, EVENT_KEYS, FAILURES_KEYS),
     }
     said = set(re.findall(r"(\w+):", EVERYTHING))
     assert {key for group in keys for key in group} - said == set()

@@ -47,6 +47,8 @@ def tree_of(scenario: Scenario) -> Tree:
     tree["events"] = [_event(event) for event in scenario.events]
     if scenario.policies != ((DEFAULT_POLICY, {}),):
         tree["policy"] = [_policy(name, options) for name, options in scenario.policies]
+    if scenario.failures is not None:
+        tree["failures"] = {"mtbf": _seconds(scenario.failures[0]), "mttr": _seconds(scenario.failures[1])}
     if scenario.until_us is not None:
         tree["until"] = _seconds(scenario.until_us)
     return {key: value for key, value in tree.items() if value}
