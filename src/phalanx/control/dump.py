@@ -145,7 +145,7 @@ def _dump_gang(state: State, number: int) -> Tree:
     curve = state.curves.get(number)
     if curve is not None:
         entry["curve"] = [list(point) for point in curve]
-    waits = [name for name in record.gang.after.names if name in record.waits_for]
+    waits = [name for name in record.gang.after.names if name in record.waits_for and not record.phase.ended]
     entry |= _said(attempts=record.attempts, held=record.held, waits_for=waits, doomed_by=record.doomed_by)
     entry |= _said(infeasible=number in state.judged, fresh=number in state.fresh)
     if record.history is not None:

@@ -293,8 +293,8 @@ class _Restoring:
             record = state.records[self._gang(fields.need("gang", '"gang": "A"'))]
             since_us = fields.need("since_us", '"since_us": 0').integer(0, self.now_us)
             until_us = fields.need("until_us", '"until_us": 0').integer(self.now_us + 1, MOST)
-            seats = parse_seats(state, record.gang, fields.need("seats", '"seats": [{"role": "member", "at": []}]'))
-            kept = tuple(each for each in seats if len(each.nodes))
+            where = fields.need("seats", '"seats": [{"role": "member", "at": []}]')
+            kept = tuple(each for each in parse_seats(state, record.gang, where, partial=True) if len(each.nodes))
             before = len(state.vacating)
             keep_busy(state, record, kept, until_us)
             ghost = state.vacating[-1][1] if len(state.vacating) > before else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx.control.records import NOTHING, Past
 from phalanx.control.seating import add_running, past_of
-from phalanx.control.spec.errors import show, suggest
+from phalanx.control.spec.errors import list_words, show, suggest
 from phalanx.control.spec.gangs import Known, parse_gang
 from phalanx.control.spec.quantity import number as exact_number
 from phalanx.control.spec.sizes import MEMBERS_MAX
@@ -196,18 +196,22 @@ def _parse_lenders(state: State, spot: Spot | None) -> dict[int, int]:
     return found
 
 
-def parse_seats(state: State, gang: Gang, spot: Spot, *, named: bool = True) -> tuple[Seats, ...]:
-    """Seats of every role, in their order. `named`: with the devices that they take."""
-    items = spot.items()
-    if len(items) != len(gang.roles):
-        spot.refuse(f"must have an entry for each of the {len(gang.roles)} roles (got {len(items)})")
-    return tuple(_parse_role_seats(state, gang, index, item, named=named) for index, item in enumerate(items))
+def parse_seats(
+    state: State, gang: Gang, spot: Spot, *, named: bool = True, partial: bool = False
+) -> tuple[Seats, ...]:
+    """Seats of every role, or if `partial` of some, in their order. `named`: with the devices that they take."""
+    items, names = spot.items(), [role.name for role in gang.roles]
+    found = [_parse_role_seats(state, gang, names, item, named=named) for item in items]
+    roles = [seats.role for seats in found]
+    if roles != sorted(set(roles)) or (len(roles) < len(names) and not partial):
+        spot.refuse(f"must have an entry for each of the roles {list_words(names)}, in this order (got {len(items)})")
+    return tuple(found)
 
 
-def _parse_role_seats(state: State, gang: Gang, index: int, item: Spot, *, named: bool) -> Seats:
-    fleet, role = state.fleet, gang.roles[index]
+def _parse_role_seats(state: State, gang: Gang, names: list[str], item: Spot, *, named: bool) -> Seats:
     fields = item.fields(("role", "at"))
-    fields.need("role", f'"role": "{role.name}"').one_of((role.name,), "role in this place")
+    index = names.index(fields.need("role", f'"role": "{names[0]}"').one_of(names, "role"))
+    fleet, role = state.fleet, gang.roles[index]
     need = find_need(fleet, role.shape)
     if need.missing is not None:
         item.refuse(f"asks for {need.missing}, which no node has")

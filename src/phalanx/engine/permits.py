@@ -140,6 +140,8 @@ class Permits:
 
     def allow_all(self, who: Who, gifts: Sequence[Gift]) -> bool:
         """Whether these may be given together: each alone may be fine and all of them too much."""
+        if not self._loans_leave_guarantees(who, gifts):
+            return False
         taken = [gift for gift in gifts if gift.cause is Cause.RECLAIM]
         if not taken:
             return True
@@ -153,6 +155,22 @@ class Permits:
         fine = may_reclaim_set(standing, who.queue, who.asked, victims, share=self.policy.reclaims_share)
         for queue, units in lent:
             standing.charge(queue, units)
+        return fine
+
+    def _loans_leave_guarantees(self, who: Who, gifts: Sequence[Gift]) -> bool:
+        """Whether surplus of other queues still leaves them their guarantee, with all that goes beside it."""
+        lent = [gift for gift in gifts if gift.cause is Cause.LOAN and gift.sitter.queue != who.queue]
+        if not lent:
+            return True
+        standing, nothing = self.session.standing, [0] * len(self.session.fleet.kinds)
+        for gift in gifts:
+            standing.charge(gift.sitter.queue, -self._given(gift))
+        fine = all(
+            standing.victim_keeps_guarantee(who.queue, gift.sitter.queue, self._given(gift).tolist(), nothing)
+            for gift in lent
+        )
+        for gift in gifts:
+            standing.charge(gift.sitter.queue, self._given(gift))
         return fine
 
     def _given(self, gift: Gift) -> IntArray:

@@ -15,7 +15,7 @@ from phalanx.engine.invariants.changes import list_changes
 from phalanx.engine.invariants.reading import find_rows, units_of
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import IntArray
-from phalanx.model.plan import Cause, Evict, Plan, Resize
+from phalanx.model.plan import Bind, Cause, Evict, Plan, Resize
 from phalanx.model.snapshot import Snapshot
 
 
@@ -46,7 +46,8 @@ class Chronicle:
         self._leaving: list[_Leaving] = []
         self._instant = -1
         self._passes = 0
-        self._evicted: Counter[int] = Counter()  # at this instant
+        self._used: set[tuple[int, str]] = set()  # who was bound and who evicted, at this instant
+        self._swaps: set[tuple[int, int]] = set()  # who made way for whom, at this instant
         self.passes_most = 0
         self.evictions: Counter[int] = Counter()  # to make room for others, in all
 
@@ -55,8 +56,7 @@ class Chronicle:
     def hear(self, snapshot: Snapshot, plan: Plan) -> None:
         """A plan was made: who is leaving, who was evicted, and how often in this instant."""
         if snapshot.now_us != self._instant:
-            self._instant, self._passes = snapshot.now_us, 0
-            self._evicted.clear()
+            self._instant, self._passes, self._used, self._swaps = snapshot.now_us, 0, set(), set()
         self._passes += 1
         self.passes_most = max(self.passes_most, self._passes)
         if self._passes >= forward.PASSES_MOST:
@@ -64,11 +64,29 @@ class Chronicle:
         for decision in plan.decisions:
             if isinstance(decision, Evict):
                 self.evictions[decision.gang] += decision.cause not in (Cause.TURN, Cause.DRAIN)
-                self._evicted[decision.gang] += 1
-                if self._evicted[decision.gang] > 1:
-                    name = snapshot.gangs[decision.gang].name
-                    raise BrokenPromise(f"{name} is evicted twice at {snapshot.now_us}")
+                self._use(snapshot, decision.gang, "evicted")
+                self._check_swap(snapshot, decision)
+            elif isinstance(decision, Bind):
+                self._use(snapshot, decision.gang, "bound")
         self._note_leaving(snapshot, plan)
+
+    def _use(self, snapshot: Snapshot, number: int, verb: str) -> None:
+        """At one instant nobody is bound twice, and nobody evicted twice.
+
+        So the number of times that this can still happen falls with every plan that evicts: nobody can go on
+        making way for each other for ever.
+        """
+        if (number, verb) in self._used:
+            raise BrokenPromise(f"{snapshot.gangs[number].name} is {verb} twice at {snapshot.now_us}")
+        self._used.add((number, verb))
+
+    def _check_swap(self, snapshot: Snapshot, decision: Evict) -> None:
+        if decision.beneficiary is None:
+            return
+        self._swaps.add((decision.gang, decision.beneficiary))
+        if (decision.beneficiary, decision.gang) in self._swaps:
+            names = snapshot.gangs[decision.gang].name, snapshot.gangs[decision.beneficiary].name
+            raise BrokenPromise(f"{names[0]} and {names[1]} make way for each other at {snapshot.now_us}")
 
     def _note_leaving(self, snapshot: Snapshot, plan: Plan) -> None:
         for change in list_changes(snapshot, plan):

@@ -7,6 +7,7 @@ import json
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -23,8 +24,10 @@ from phalanx.control.state import State
 from phalanx.control.what_if import look_ahead
 from phalanx.engine.cycle import schedule
 from phalanx.engine.lifecycle import Phase
+from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import read_scenario
 from phalanx.model.fleet import Fleet
+from phalanx.testing.worlds import Taste, draw_policy, draw_world
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = ROOT / "tests" / "scenarios" / "cases"
@@ -132,6 +135,25 @@ def test_the_future_is_the_same(case, policy, at):
     without = look_ahead(played(case, policy, at), chosen, until_us=at * 10**6 + FAR_US)
     assert from_file.fates == without.fates
     assert from_file.fates or not json.loads(make(case, policy, at))["gangs"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_world_comes_back_as_it_was(seed):
+    """Random worlds under random policies, at three instants of their own each."""
+    rng = Random(f"dump {seed}")
+    everything = {each.name: True for each in fields(Taste) if isinstance(getattr(Taste(), each.name), bool)}
+    scenario, (name, options) = draw_world(rng, Taste(**everything)), draw_policy(rng)
+    chosen = find_policy(name, options)
+    instants = sorted({entry.at_us for gang in simulate(scenario, chosen).gangs for entry in gang.history}) or [0]
+    for now_us in instants[:: max(1, len(instants) // 3)]:
+        state = run_to(scenario, chosen, now_us)
+        without = Restored(state, (name, options), list_drains(scenario, state, now_us))
+        text = format_state(dump_state(state, without.policy, without.drains))
+        again = restore(text)
+        assert format_state(dump_state(again.state, again.policy, again.drains)) == text
+        assert told(again) == told(without)
+        until_us = now_us + FAR_US // 10
+        assert look_ahead(again, chosen, until_us=until_us) == look_ahead(without, chosen, until_us=until_us)
 
 
 def test_the_points_above_remember_everything_there_is():
@@ -265,7 +287,7 @@ WRONG = [
     (of("running", "seats.0.at.0.devices", {"0-99": 1000}), "devices.0-99 names no devices of"),
     (of("running", "seats.0.at.0.devices", {}), "takes 0 thousandths of devices"),
     (of("running", "seats.0.at", []), "and it may have"),
-    (of("running", "seats", []), "seats must have an entry for each of the"),
+    (of("running", "seats", []), "seats must have an entry for each of the roles"),
     (of("running", "spec.submit", 10**9), "after now_us"),
     (of("running", "curve", [[2, 1], [1, 1]]), "curve[1] must have more members than the point before it"),
     (change("vacating.0.until_us", 0), "vacating[0].until_us must be at least"),
