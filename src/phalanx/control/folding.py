@@ -14,14 +14,11 @@ from phalanx.control.leaving import requeue
 from phalanx.control.records import Record
 from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep_busy, past_of, seat, unseat
 from phalanx.control.tables import Tables
+from phalanx.engine.actions.grow import COOL_LEAST_US, COOL_PAUSES
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.view import find_need
 from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
-
-#: After a resize a gang does not grow for this long, or for ten pauses if that is more.
-COOL_LEAST_US = 60_000_000
-COOL_PAUSES = 10
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from phalanx.engine.actions.repair import mend
 from phalanx.engine.deadlines import find_too_late
 from phalanx.engine.idle import measure_idle
 from phalanx.engine.kernels.release import NEVER
-from phalanx.engine.order import laxity_us
+from phalanx.engine.order import laxity_us, order_by_arrival, order_by_urgency
 from phalanx.engine.policy import Policy
 from phalanx.engine.reasons import judge_pending
 from phalanx.engine.roster import Roster
@@ -48,12 +48,14 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     if screened and nobody_fits(snapshot, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if by_sums else -1
         wake_us = _next_wake(snapshot, policy)
-        return Plan(infeasible=gated, settled=not gated, room=room, wake_at_us=wake_us)
+        settled = not gated and _keeps_order(policy)
+        return Plan(infeasible=gated, settled=settled, room=room, wake_at_us=wake_us)
     if by_sums:
         quick = SumsWalk(snapshot, view)
         if quick.run(policy, ledger=ledger):
             idle = quick.measure_idle() if ledger else None
-            return Plan(tuple(quick.binds), infeasible=gated, settled=not gated, room=quick.room, idle=idle)
+            settled = not gated and _keeps_order(policy)
+            return Plan(tuple(quick.binds), infeasible=gated, settled=settled, room=quick.room, idle=idle)
     return _decide(Session(snapshot, policy, view), gated, explain=explain, ledger=ledger)
 
 
@@ -134,10 +136,15 @@ def _set_aside(session: Session, walk: Walk | PlanAhead) -> None:
     session.vacated.clear()
 
 
+def _keeps_order(policy: Policy) -> bool:
+    """Whether newcomers stand behind those who came before them: nobody knows what a user's own order does."""
+    return policy.order in (order_by_arrival, order_by_urgency) and not policy.shares_users
+
+
 def _stays_refused(session: Session, turns: Turns) -> bool:
     """Whether a newcomer could not change what those before it were refused for."""
     policy, pending = session.policy, session.snapshot.pending
-    if session.roster is not None or policy.quantum_us is not None or policy.shares_users:
+    if session.roster is not None or policy.quantum_us is not None or not _keeps_order(policy):
         return False
     one_queue = not policy.standing or len(np.unique(turns.queue)) <= 1
     return one_queue and not (policy.deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from phalanx.cli.what_if import list_drains, run_to
+from phalanx.control.forward import Arrival
 from phalanx.control.policies import find_policy
 from phalanx.control.restore import Restored
 from phalanx.control.spec.spot import spot_of
-from phalanx.control.what_if import look_ahead
+from phalanx.control.what_if import Changes, look_ahead
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, parse_scenario, read_scenario
@@ -117,3 +119,22 @@ gangs:
   - {name: flex, members: {min: 2, max: 4}, each: {gpu: 1}, duration: 100}
 """
     assert look(text, 50) == {"brief": 90, "flex": 90 + 55}
+
+
+def test_those_who_come_later_meet_what_was_saved_meanwhile():
+    """A gang that paused saves later by as much: what an eviction costs it is what the simulator says."""
+    text = """
+cluster: {nodes: [{name: n0, resources: {gpu: 4}}]}
+gangs:
+  - {name: wide, members: {min: 2, max: 4}, each: {gpu: 1}, duration: 1000, walltime: 1000, resize_pause: 30,
+     preemptible: true, snapshot: {every: 100, restore: 5}}
+  - {name: beside, submit: 50, members: 2, each: {gpu: 1}, duration: 40, walltime: 40, priority: 1}
+  - {name: over, submit: 190, members: 4, each: {gpu: 1}, duration: 60, walltime: 60, priority: 2}
+"""
+    scenario, policy = parse_scenario(spot_of(yaml.safe_load(text))), find_policy("fair")
+    first = replace(scenario, gangs=scenario.gangs[:1], truths=scenario.truths[:1])
+    later = Changes(add_gangs=tuple(map(Arrival, scenario.gangs[1:])))
+    found = look_ahead(Restored(run_to(first, policy, 0)), policy, later).fates["wide"]
+    played = next(gang for gang in simulate(scenario, policy).gangs if gang.name == "wide")
+    assert [change.event for change in found.events] == ["shrink", "evict", "bind", "complete"]
+    assert events_of(found.events, 0) == events_of(played.history, 0)

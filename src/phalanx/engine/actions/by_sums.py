@@ -29,7 +29,7 @@ def sums_decide(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether this walk is exact here: one form, no wish about places, no ceilings, windows or devices."""
     if len(snapshot.forms) != 1 or snapshot.limited or snapshot.windows or snapshot.group_forms or snapshot.judged:
         return False
-    if policy.keep or policy.fill != "arrival" or policy.reservations + policy.stops != 1:
+    if policy.keep or policy.shares_users or policy.fill != "arrival" or policy.reservations + policy.stops != 1:
         return False
     form = snapshot.forms[0]
     role = form.roles[0]

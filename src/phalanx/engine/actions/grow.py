@@ -25,6 +25,9 @@ from phalanx.perfmodel.speedup import Linear, Speedup, Table, scaled_us, speedup
 
 #: Nothing is planned for shorter than this.
 SHORTEST_US = 1
+#: After a resize a gang does not grow for this long, or for ten pauses if that is more.
+COOL_LEAST_US = 60_000_000
+COOL_PAUSES = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +99,11 @@ class Growth:
         if roster is None or not self.session.policy.grows:
             return []
         for sitter in roster.sitters:
-            if not sitter.gang.elastic or sitter.changed or sitter.moved or sitter.exact:
+            if not sitter.gang.elastic or sitter.gone or sitter.moved or sitter.exact:
+                continue
+            if sitter.changed:  # its cool-down begins with this plan
+                rest_us = max(COOL_LEAST_US, COOL_PAUSES * sitter.gang.resize_pause_us)
+                self.wake_us = min(self.wake_us, self.now + rest_us)
                 continue
             cool_us = int(snapshot.running.cool_until_us[sitter.row])
             if cool_us > self.now:
