@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from phalanx.engine.placement import First, Wish, place_role
-from phalanx.engine.seats import sizes_of
-from phalanx.engine.view import NOBODY, Exempt, View
+from phalanx.engine.seats import add_seats, sizes_of
+from phalanx.engine.view import NOBODY, Exempt, View, find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray
 from phalanx.model.form import Form, GangForm, RoleForm, form_at_sizes
 from phalanx.model.gang import Gang
@@ -33,9 +33,21 @@ def extend(
     wish = Wish(form, 1, exempt, _beside(view, seats, exempt))
     for inside in _near_first(view.fleet, form.gangs[0], seats, role):
         found = place_role(view, wish, wanted, count, role, inside)
-        if found is not None:
+        if found is None:
+            continue
+        if _groups_hold(view.fleet, kind, add_seats(seats[role], found)):
             return found
+        view.take_seats(find_need(view.fleet, kind.shape), found, sign=-1)
     return None
+
+
+def _groups_hold(fleet: Fleet, role: RoleForm, seats: Seats) -> bool:
+    """Whether consecutive ranks still stand in groups inside one domain, now that some nodes have more of them."""
+    if role.segment_size <= 1:
+        return True
+    domains = np.repeat(fleet.domains[role.segment_level][seats.nodes], seats.counts)
+    starts = np.arange(len(domains)) // role.segment_size * role.segment_size
+    return bool((domains == domains[starts]).all())
 
 
 def _near_first(fleet: Fleet, gang: GangForm, seats: tuple[Seats, ...], role: int) -> Iterator[BoolArray | None]:

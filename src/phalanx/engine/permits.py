@@ -33,6 +33,7 @@ class Who:
     owner: bool  # no reservation is ahead of it, so that the guests of its pool are its own
     attained_us: int
     arrival: tuple[int, int]  # eligibility and number
+    preemptible: bool = False  # once it runs, others may take its places back
 
 
 class Permits:
@@ -48,9 +49,9 @@ class Permits:
         """The rights of a turn; of several gangs that start together, of the one that came last."""
         pending, row = self.session.snapshot.pending, int(turns.rows[turn])
         arrival = int(pending.eligible_us[row]), int(pending.gang[row])
-        return Who(
-            int(pending.queue[row]), int(pending.priority[row]), asked, owner, int(pending.attained_us[row]), arrival
-        )
+        soft = self.session.snapshot.gangs[int(pending.gang[row])].preemptible
+        attained_us = int(pending.attained_us[row])
+        return Who(int(pending.queue[row]), int(pending.priority[row]), asked, owner, attained_us, arrival, soft)
 
     # ------------------------------------------------------------------ surplus
 
@@ -103,7 +104,23 @@ class Permits:
         """Guests that have to leave if the owner of their places says so."""
         if not who.owner:
             return []
-        return [(s, Cause.GUEST) for s in self.roster.sitters if s.guest is Guest.WHOLE and not (s.gone or s.moved)]
+        guests = [s for s in self.roster.sitters if s.guest is Guest.WHOLE and not (s.gone or s.moved)]
+        return [(s, Cause.GUEST) for s in guests if not (who.preemptible and self._could_take_back(who, s))]
+
+    def _could_take_back(self, who: Who, sitter: Sitter) -> bool:
+        """Whether a guest sent away could at once evict whoever took its place: then nobody gains by it."""
+        if sitter.queue == who.queue:
+            return "preempt" in self.policy.takes and sitter.priority > who.priority
+        if "reclaim" not in self.policy.takes:
+            return False
+        standing, own = self.session.standing, vector_of(self.session.fleet, sitter.gang, sitter.seats)
+        standing.charge(sitter.queue, -own)
+        standing.charge(who.queue, who.asked)
+        rule = may_reclaim_share if self.policy.reclaims_share else may_reclaim
+        reverse = rule(standing, sitter.queue, own, who.queue, who.asked)
+        standing.charge(who.queue, -who.asked)
+        standing.charge(sitter.queue, own)
+        return reverse
 
     def list_victims(self, who: Who) -> list[tuple[Sitter, Cause]]:
         """Gangs that may be evicted for this asker, each by itself."""
