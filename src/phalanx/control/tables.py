@@ -97,7 +97,7 @@ class Tables:
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()
         self._node_columns: NodeColumns | None = None
-        self._molding = self._soft = False
+        self._molding = self._soft = self._dated = False
         self._room, self._ends = -1, LeastEnd()
 
     # ------------------------------------------------------------------ snapshots
@@ -136,6 +136,7 @@ class Tables:
             gated=self.gated,
             molding=self._molding,
             soft=self._soft,
+            dated=self._dated,
             limited=self.tenants.limited,
             in_order=self.order.kept,
             on_time=self._ends.on_time(self.now_us, self.running),
@@ -193,6 +194,7 @@ class Tables:
     def note_soft(self, gang: Gang) -> None:
         """Remember whether anybody could ever be made to give something back."""
         self._molding = self._molding or gang.elastic
+        self._dated = self._dated or gang.deadline_us is not None
         self._soft = self._soft or gang.elastic or gang.preemptible
 
     def intern(self, form: Form) -> int:

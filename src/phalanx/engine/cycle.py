@@ -146,8 +146,10 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
     policy, pending = session.policy, session.snapshot.pending
     if session.roster is not None or policy.quantum_us is not None or not _keeps_order(policy):
         return False
-    one_queue = not policy.standing or len(np.unique(turns.queue)) <= 1
-    return one_queue and not (policy.deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()))
+    if policy.deadlines and session.snapshot.dated and bool((pending.deadline_us[turns.rows] >= 0).any()):
+        return False
+    one_queue = not policy.standing or len(session.snapshot.queues.names) <= 2  # the root and one below it
+    return one_queue or len(np.unique(turns.queue)) <= 1
 
 
 def _list_settled(session: Session, walk: Walk | PlanAhead) -> tuple[int, ...]:
@@ -181,7 +183,7 @@ def _find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArr
     if session.limits.any:
         impossible |= turns.size > np.minimum(*turns.limit_caps(session, empty=True))
     late = np.zeros_like(impossible)
-    if session.policy.deadlines:
+    if session.policy.deadlines and session.snapshot.dated:
         late = find_too_late(session, turns) & ~impossible
     return impossible | late, late
 
@@ -212,7 +214,7 @@ def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
     ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
-    if policy.deadlines:
+    if policy.deadlines and snapshot.dated:
         rows = snapshot.pending.alive.nonzero()[0]
         laxity = laxity_us(snapshot, rows)
         reachable = laxity[(laxity >= 0) & (snapshot.pending.deadline_us[rows] >= 0)]

@@ -22,7 +22,7 @@ class Line:
         self._session = session
         everyone = np.arange(len(turns))
         self._by_queue: dict[int, IntArray] = {}
-        if session.policy.standing and len(turns):
+        if session.policy.standing and len(session.snapshot.queues.names) > 2:  # more than one below the root
             queues = np.unique(turns.queue).tolist()
             if len(queues) > 1:
                 self._by_queue = {queue: everyone[turns.queue == queue] for queue in queues}

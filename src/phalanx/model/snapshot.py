@@ -151,6 +151,7 @@ class Snapshot:
     gated: bool  # whether any gang ever had a gate
     molding: bool  # whether any gang ever was elastic
     soft: bool  # whether any gang ever was elastic or preemptible: else nobody can be made to give anything back
+    dated: bool  # whether any gang ever had a deadline
     limited: bool  # whether any queue or person has a ceiling
     in_order: bool  # whether pending rows stand in order of arrival, all of one priority
     on_time: bool  # whether nobody has outlived its expected end
