@@ -29,6 +29,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
 from phalanx.testing.chronicle import BrokenPromise, Chronicle
+from phalanx.testing.victims import find_superfluous
 
 __all__ = ["BrokenPromise", "Chronicle", "Watch", "decided", "freeze", "play", "schedule_checked"]
 
@@ -49,6 +50,8 @@ def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = Fals
             raise BrokenPromise(f"asked twice, two plans: {decided(plan)} and {decided(other)}")
     demand(check_plan(snapshot, plan, policy))
     demand(check_plan(snapshot, told, policy))
+    for story in find_superfluous(snapshot, told, policy):
+        raise BrokenPromise(story)
     return plan
 
 

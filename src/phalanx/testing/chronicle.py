@@ -108,7 +108,7 @@ class Chronicle:
         self._leaving = [
             each
             for each in self._leaving
-            if each.until_us > now and snapshot.nodes.up[each.node] and began.get(each.number, now) <= each.since_us
+            if each.until_us > now and snapshot.nodes.up[each.node] and began.get(each.number, now + 1) <= each.since_us
         ]
         if not self._leaving:
             return

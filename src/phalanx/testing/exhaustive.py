@@ -39,11 +39,8 @@ class Board:
 
 def read_board(state: State) -> Board:
     """What is free now on the nodes in service."""
-    trays = []
-    for index in range(len(state.fleet)):
-        usable = bool(state.up[index] and state.open[index])
-        trays.append(_tray(state.fleet, state.free[index].tolist(), state.device_free[index].tolist(), usable=usable))
-    return Board(state.fleet.nodes, state.fleet.levels[:-1], tuple(trays))
+    usable = state.up & state.open & ~state.fleet.spare
+    return board_of(state.fleet, state.free.tolist(), state.device_free.tolist(), usable.tolist())
 
 
 def empty_board(fleet: Fleet) -> Board:
@@ -52,6 +49,13 @@ def empty_board(fleet: Fleet) -> Board:
     return Board(
         fleet.nodes, fleet.levels[:-1], tuple(_tray(fleet, free, devices, usable=True) for free, devices in rows)
     )
+
+
+def board_of(fleet: Fleet, free: Sequence[list[int]], devices: Sequence[list[int]], usable: Sequence[bool]) -> Board:
+    """Nodes with so much free on them; those that are not usable offer nothing."""
+    rows = zip(free, devices, usable, strict=True)
+    trays = tuple(_tray(fleet, amounts, room, usable=here) for amounts, room, here in rows)
+    return Board(fleet.nodes, fleet.levels[:-1], trays)
 
 
 def _tray(fleet: Fleet, free: list[int], devices: list[int], *, usable: bool) -> Tray:

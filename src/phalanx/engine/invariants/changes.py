@@ -38,6 +38,11 @@ class Change:
     after: Held  # nothing, if it is evicted
 
     @property
+    def beneficiary(self) -> int | None:
+        """Who gets what it gives back, if it is for somebody."""
+        return self.decision.beneficiary if isinstance(self.decision, Resize | Evict) else None
+
+    @property
     def gained(self) -> Held:
         """Seats on nodes where it has more members than before."""
         return {at: seat for at, seat in self.after.items() if seat[0] > self.before.get(at, (0, ()))[0]}
@@ -95,8 +100,10 @@ def claim_of(snapshot: Snapshot, change: Change) -> Claim | None:
     anew = isinstance(decision, Move | Restart)
     mended = isinstance(decision, Repair | Restart)
     end_us = expected_end(snapshot, change.row)
-    if mended and not (snapshot.hurt[change.number].whole and isinstance(decision, Repair)):
-        end_us = now + (gang.walltime_us or int(snapshot.running.length_us[change.row]))
+    if mended:
+        believed_us = now + (snapshot.default_length_us if gang.walltime_us is None else gang.walltime_us)
+        # Whoever never stopped may be further than that, and is sooner done with more members.
+        end_us = min(end_us, believed_us) if snapshot.hurt[change.number].whole else believed_us
     held = frozenset() if anew else frozenset(change.after) - frozenset(change.gained)
     verb = type(decision).__name__.lower() + "s"
     return Claim(change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=mended)

@@ -48,13 +48,12 @@ def check_rights(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], poli
     replay = _Replay(snapshot, policy)
     by_taker: dict[int, list[Change]] = {}
     for change in changes:
-        beneficiary = getattr(change.decision, "beneficiary", None)
-        if beneficiary is not None:
-            by_taker.setdefault(beneficiary, []).append(change)
+        if change.beneficiary is not None:
+            by_taker.setdefault(change.beneficiary, []).append(change)
         elif not (isinstance(change.decision, Resize) and change.decision.cause is Cause.GROW):
             replay.charge(change, -1, +1)
     binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
-    for unit in _units(snapshot, binds):
+    for unit in list_units(snapshot, binds):
         for taker in replay.takers(unit):
             if taker.number in by_taker:
                 yield from replay.check(taker, by_taker.pop(taker.number))
@@ -105,7 +104,7 @@ def _check_victim(snapshot: Snapshot, change: Change, decision: Evict, policy: P
         yield Violation(Promise.EVICTION, f"{name} has run since {running.start_us[row]}, which is too short")
 
 
-def _units(snapshot: Snapshot, binds: Sequence[Bind]) -> Iterator[list[Bind]]:
+def list_units(snapshot: Snapshot, binds: Sequence[Bind]) -> Iterator[list[Bind]]:
     """Starts in the order in which they were decided; those of one word at once."""
     groups: dict[int, list[Bind]] = {}
     waiting = find_waiting(snapshot)
