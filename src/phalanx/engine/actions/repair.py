@@ -80,11 +80,11 @@ def _note(session: Session, row: int, gang: Gang, held: tuple[Seats, ...], seats
 
 def _length(session: Session, row: int, gang: Gang) -> int:
     """How long it is believed to go on; a gang that waits on held seats says nothing of that itself."""
-    if gang.walltime_us is not None:
-        return gang.walltime_us
     snapshot = session.snapshot
-    runs_on = int(snapshot.running.members[row]) > 0
-    return int(snapshot.running.length_us[row]) if runs_on else snapshot.default_length_us
+    running = snapshot.running
+    if int(running.members[row]) > 0:
+        return max(1, int(running.start_us[row] + running.length_us[row]) - snapshot.now_us)
+    return gang.walltime_us if gang.walltime_us is not None else snapshot.default_length_us
 
 
 def _open_nodes(session: Session, view: View, row: int, gang: Gang) -> None:
