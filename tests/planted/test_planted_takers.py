@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phalanx.control import folding, forward, hurting, seating
+from phalanx.control import folding, hurting
 from phalanx.engine import cycle, fairshare, moves, turns
 from phalanx.engine.actions import allocate, grow, repair
 from phalanx.engine.invariants import InvariantError, Promise
@@ -66,7 +66,7 @@ WORLDS = {
         "4 gpu=1", soft("mine", "2 gpu=1", queue="b", walltime=500), make_gang("run", "2 gpu=1", walltime=500),
         make_gang("owner", "2 gpu=1", submit=100, queue="a", walltime=50), queues=GUARANTEED)),
     "shared": ("fair", {}, make_world(
-        "2 gpu=1", soft("mine", "1 gpu=1", queue="a"), soft("below", "2 gpu=1", queue="c"),
+        "2 gpu=1", soft("mine", "1 gpu=1", queue="a"), soft("below", "2 gpu=1", submit=10, queue="c", walltime=50),
         queues=(Queue("a", guarantee={"gpu": 2000}), Queue("c", parent="a")))),
     "young": ("fair", {"min_runtime": 200 * SECOND_US}, make_world(
         "2 gpu=1", soft("low", "2 gpu=1"), make_gang("high", "2 gpu=1", submit=100, priority=1, walltime=50))),
@@ -164,7 +164,14 @@ def test_without_a_plant_there_is_nothing_to_find(name):
 
 
 def test_somebody_is_evicted_and_nobody_starts(monkeypatch):
-    monkeypatch.setattr(allocate, "start_turn", lambda *_, **__: None)
+    real = allocate.Walk._commit
+
+    def forgetful(self, turn, taken):
+        with monkeypatch.context() as inside:
+            inside.setattr(allocate, "start_turn", lambda *_, **__: None)
+            real(self, turn, taken)
+
+    monkeypatch.setattr(allocate.Walk, "_commit", forgetful)
     assert find_fault("preempt") == {Promise.EVICTION}
 
 
@@ -218,7 +225,7 @@ def test_the_takers_own_guarantee_is_forgotten(monkeypatch):
 def test_two_make_way_for_each_other(monkeypatch):
     """Below one guarantee, each may take from the other for ever."""
     monkeypatch.setattr(fairshare.Standing, "taker_within_guarantee", lambda *_, **__: True)
-    assert find_fault("shared")
+    assert "make way for each other" in find_fault("shared")
 
 
 def test_nobody_runs_for_long_enough(monkeypatch):
@@ -269,28 +276,17 @@ def test_seats_are_given_while_somebody_is_still_leaving(monkeypatch):
     assert "is still leaving" in find_fault("lend")
 
 
-def test_nobody_ever_vacates(monkeypatch):
-    monkeypatch.setattr(hurting, "vacate_due", lambda _: False)
-    monkeypatch.setattr(seating, "still_free", lambda free, devices, need, seats: seats)
+def test_seats_that_were_left_are_kept_for_ever(monkeypatch):
+    """Rows of nobody outlive their time."""
+    monkeypatch.setattr(hurting, "vacate_due", lambda state: bool(state.vacating) and not state.vacating.clear())
     policy, options, world = WORLDS["pinned"]
-    shrinks = replace(world, gangs=tuple(replace(gang, resize_pause_us=PAUSE) for gang in world.gangs),
-                      events=(TimedEvent(50 * SECOND_US, "resize", gang="wide", members=2),))  # fmt: skip
+    shrinks = replace(
+        world,
+        gangs=tuple(replace(gang, resize_pause_us=PAUSE) for gang in world.gangs),
+        events=(TimedEvent(50 * SECOND_US, "resize", gang="wide", members=2),),
+    )
     monkeypatch.setitem(WORLDS, "pinned", (policy, options, shrinks))
-    with pytest.raises(AssertionError):  # the clock stands still, or the row outlives its time
-        monkeypatch.setattr(forward, "tick", stop_at_once(hurting.tick))
-        assert find_fault("pinned") is None
-
-
-def stop_at_once(real):
-    """Time passes once, so that a clock which cannot get on ends the test."""
-    seen = set()
-
-    def tick(state):
-        assert state.now_us not in seen, "the same instant again and again"
-        seen.add(state.now_us)
-        return real(state)
-
-    return tick
+    assert Promise.VACATED in find_fault("pinned")
 
 
 def test_somebody_grows_before_it_has_cooled_down(monkeypatch):
@@ -434,7 +430,7 @@ def test_somebody_takes_what_a_hurt_gang_holds(monkeypatch):
         return loss
 
     monkeypatch.setattr(hurting, "_lose_members", soft_still)
-    assert find_fault("waits") == {Promise.HURT}
+    assert Promise.HURT in find_fault("waits")
 
 
 def test_what_was_rolled_back_stays_productive(monkeypatch):
@@ -454,7 +450,14 @@ def test_what_was_rolled_back_stays_productive(monkeypatch):
 
 
 def test_the_ledger_forgets_what_is_held(monkeypatch):
-    monkeypatch.setattr(Life, "hold", lambda *_: None)
+    real = Life.advance
+
+    def forgetful(self, now):
+        if self.holding:
+            self.at_us = now
+        real(self, now)
+
+    monkeypatch.setattr(Life, "advance", forgetful)
     assert "the ledger does not sum" in find_fault("waits")
 
 
