@@ -88,6 +88,8 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     walk.run()
     # 4. What is left over: sizes that people want, then surplus.
     wakes = [_next_wake(snapshot, policy)]
+    if session.binds and not bool(walk.started.all()):  # whoever starts now may have to make way later
+        wakes += [snapshot.now_us + after for after in (policy.quantum_us, policy.min_runtime_us) if after]
     if session.roster is not None:
         wakes += _hand_out(session, session.roster, walk)
     # 5. Tell why.

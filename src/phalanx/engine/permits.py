@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from phalanx.engine.fairshare import leaves_guarantee, may_reclaim, may_reclaim_set, may_reclaim_share
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.loans import Pool
@@ -117,7 +119,14 @@ class Permits:
         standing.charge(sitter.queue, -own)
         standing.charge(who.queue, who.asked)
         rule = may_reclaim_share if self.policy.reclaims_share else may_reclaim
-        reverse = rule(standing, sitter.queue, own, who.queue, who.asked)
+        least = sum(
+            (
+                self.session.need_of(sitter.gang, at).vector * role.sizes.least
+                for at, role in enumerate(sitter.gang.roles)
+            ),
+            start=np.zeros_like(own),
+        )
+        reverse = rule(standing, sitter.queue, least, who.queue, who.asked)  # it would ask again for its least
         standing.charge(who.queue, -who.asked)
         standing.charge(sitter.queue, own)
         return reverse
