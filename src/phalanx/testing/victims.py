@@ -14,7 +14,7 @@ from phalanx.engine.invariants.changes import Change, claim_of, list_changes
 from phalanx.engine.invariants.reading import Room
 from phalanx.engine.invariants.rights import list_units
 from phalanx.engine.policy import Policy
-from phalanx.model.plan import Bind, Evict, Plan, Resize
+from phalanx.model.plan import Bind, Cause, Evict, Plan, Resize
 from phalanx.model.snapshot import Snapshot
 from phalanx.testing.exhaustive import board_of, find_any
 
@@ -37,7 +37,7 @@ def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator
         given = [change for change in changes if change.beneficiary in numbers]
         sizes = [_least_sizes(snapshot, bind, policy) for bind in unit]
         for change in given if sum(map(sum, sizes)) <= MEMBERS_MOST else ():
-            if not isinstance(change.decision, Evict):
+            if not isinstance(change.decision, Evict) or _makes_others_lawful(change.decision, given):
                 continue
             others = [other for other in (*gave, *given) if other is not change]
             if _fits(snapshot, unit, sizes, before, others):
@@ -45,6 +45,12 @@ def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator
                 yield f"{change.gang.name} is evicted for {names}, which had room without that"
         gave += given
         before += unit
+
+
+def _makes_others_lawful(decision: Evict, given: Sequence[Change]) -> bool:
+    """Whether somebody of the asker's own queue goes so that the asker is within the guarantee that others go for."""
+    reclaims = any(isinstance(other.decision, Evict) and other.decision.cause is Cause.RECLAIM for other in given)
+    return decision.cause is not Cause.RECLAIM and reclaims
 
 
 def _least_sizes(snapshot: Snapshot, bind: Bind, policy: Policy) -> list[int]:
