@@ -1,0 +1,1 @@
+"""The one-machine front end: a daemon that runs gangs of real processes."""

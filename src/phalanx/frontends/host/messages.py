@@ -1,0 +1,271 @@
+"""What crosses the daemon's API: one set of shapes for the server, its document and its tests.
+
+Instants are ISO-8601 text with an offset, because people read them; durations are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+JOBS_SCHEMA: Final = "phalanx.jobs/1"
+STATUS_SCHEMA: Final = "phalanx.status/1"
+
+State = Literal["pending", "starting", "running", "stopping", "completed", "failed", "cancelled", "infeasible"]
+ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
+
+
+class Forewarning(msgspec.Struct, frozen=True):
+    """A signal some time before a job is killed for its age."""
+
+    signal: str = "TERM"
+    before_s: float = 60.0
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the members of a job are started."""
+
+    command: list[str]
+    cwd: str = ""
+    env: dict[str, str] = {}
+    kill_after_warning: Forewarning | None = None
+    grace_s: float = 10.0  # between SIGTERM and SIGKILL
+    restarts: int = 0  # further attempts after a member failed
+    on_preempt: Literal["kill", "requeue"] = "kill"  # requeue: SIGTERM means "save yourself", and the job waits again
+    progress_regex: str = ""
+    umask: int = 0o022
+    commands: dict[str, list[str]] = {}  # by role, where roles run different programs
+    log_cap_bytes: int = 0  # 0: the daemon's own
+
+
+class ArrayPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One element of an array of jobs."""
+
+    index: int
+    of: str  # the word that all elements share
+    at_most: int = 0  # so many of them run at once; 0: no bound
+
+
+class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job as somebody hands it in. `gang` is the schema of gang files; `run` is a `Run`."""
+
+    gang: msgspec.Raw
+    run: msgspec.Raw
+    name: str = ""
+    begin: str | None = None  # "+10m", or an instant
+    array: ArrayPart | None = None
+    singleton: bool = False  # not beside another job of the same name and user
+    allow_infeasible: bool = False
+    hold: bool = False
+
+
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Many jobs in one durable write."""
+
+    jobs: list[Submission]
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A blocker: closed code, sentence, numbers."""
+
+    code: str
+    message: str
+    needed: int = 0
+    available: int = 0
+
+
+class Eta(msgspec.Struct, frozen=True):
+    """An expected start: never a bare time."""
+
+    at: str
+    low: str
+    high: str
+    hangs_on: str = ""
+    predicted: bool = False  # from earlier runs, since somebody stated no time
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a job says it is."""
+
+    step: float
+    total: float | None = None
+    rate: float | None = None  # steps a second
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One job in a listing."""
+
+    id: int
+    name: str
+    user: str
+    queue: str
+    state: State
+    members: int
+    members_min: int
+    members_max: int
+    placement: dict[str, int]
+    reason: Reason | None
+    eta: Eta | None
+    gpus: float = 0.0  # it holds now, or asks for at least
+    devices: list[str] = []
+    priority: int = 0
+    submitted: str = ""
+    started: str | None = None
+    ended: str | None = None
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+    exit_code: int | None = None
+    attempt: int = 0
+    progress: Progress | None = None
+    array: str | None = None  # "sweep[3]"
+    info: str = ""  # the expected start while it waits, the places once it runs, how it ended afterwards
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that happened to a job."""
+
+    seq: int
+    at: str
+    job: int
+    event: str
+    data: dict[str, Any] = {}
+
+
+class MemberRow(msgspec.Struct, frozen=True):
+    """One member of a job's newest attempt."""
+
+    rank: int
+    role: str
+    devices: list[str]
+    pid: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class Detail(msgspec.Struct, frozen=True):
+    """Everything about one job that its owner may see; others see it without command, cwd and env."""
+
+    job: Row
+    gang: dict[str, Any]
+    command: list[str] | None
+    cwd: str | None
+    env: dict[str, str] | None
+    members: list[MemberRow]
+    attempts: int
+    history: list[Happening]
+    failure: dict[str, Any] | None = None  # {rank, exit_code, signal, lines: [...]} of the first failing rank
+    ledger_gpu_s: dict[str, float] = {}
+    run_dir: str | None = None
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """Who has its turn before a job."""
+
+    gangs: int
+    gpus: float
+    jobs: list[dict[str, Any]]  # id, name, user, gpus of the first few
+
+
+class Sooner(msgspec.Struct, frozen=True):
+    """Something that would start a job sooner, with the command for it."""
+
+    what: str
+    command: str
+    at: str | None = None
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a job is where it is."""
+
+    id: int
+    name: str
+    state: State
+    reason: Reason | None
+    blockers: list[Reason]
+    ahead: Ahead
+    eta: Eta | None
+    sooner_if: list[Sooner]
+    needs: str = ""  # "4 GPUs as 4 x 1"
+    queue: str = ""
+    since: str = ""
+    decisions: list[Happening] = []
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A submit that is on disk."""
+
+    id: int
+    name: str
+    state: State
+    eta: Eta | None = None
+    reason: Reason | None = None
+    warnings: list[str] = []
+
+
+class DeviceRow(msgspec.Struct, frozen=True):
+    """One GPU of the machine."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    island: str
+    state: Literal["free", "busy", "stranger", "quarantined", "gone"]
+    job: int | None = None
+    rank: int | None = None
+    user: str | None = None  # whose job, or whose stranger's process
+    pids: list[int] = []
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """The machine as the engine sees it."""
+
+    name: str
+    resources: dict[str, Any]
+    free: dict[str, Any]
+    labels: dict[str, str]
+    open: bool
+    containment: str
+    devices: list[DeviceRow]
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """A queue with its rights and what it uses."""
+
+    name: str
+    parent: str
+    weight: float
+    guarantee: dict[str, Any]
+    limit: dict[str, Any]
+    used: dict[str, Any]
+    pending: int
+    running: int
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What an error says: what, why and what to do next."""
+
+    code: str
+    message: str
+    hint: str = ""
+    details: dict[str, Any] = {}
+
+
+#: Error code → HTTP status. The command line turns them into exit codes.
+HTTP_STATUS: Final[dict[str, int]] = {
+    "usage": 400,
+    "unauthorised": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "ambiguous": 409,
+    "conflict": 409,
+    "too_large": 413,
+    "misdirected": 421,
+    "infeasible": 422,
+    "too_many": 429,
+    "internal": 500,
+    "unavailable": 503,
+}
