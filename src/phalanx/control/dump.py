@@ -16,6 +16,7 @@ from typing import Any, Final
 from phalanx.control.records import Group, Past, Record
 from phalanx.control.spec.writing import amounts_tree, gang_tree, node_tree, policy_tree, queue_tree
 from phalanx.control.state import State
+from phalanx.control.strangers import is_stranger
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Guest, Reservation, Seats
@@ -59,7 +60,7 @@ def dump_state(
             for group in _list_groups(state)
         ],
         "pins": {state.gangs[number].name: members for number, members in state.pins.items()},
-        "vacating": [_dump_vacating(state, until_us, ghost) for until_us, ghost in state.vacating],
+        "vacating": [_dump_vacating(state, until_us, ghost) for until_us, ghost in _list_vacating(state)],
         "promises": [_dump_promise(state, promise) for promise in state.promises.values()],
     }
     return tree
@@ -88,10 +89,15 @@ def _list_groups(state: State) -> list[Group]:
     ]
 
 
+def _list_vacating(state: State) -> list[tuple[int, Record]]:
+    """Seats being vacated by gangs. Of strangers on devices nobody knows when they leave: a dump is without them."""
+    return [entry for entry in state.vacating if not is_stranger(entry[1])]
+
+
 def _list_kept(state: State) -> list[int]:
     """Gangs that have not ended, and those that a group or seats being vacated still name."""
     named = {number for group in _list_groups(state) for number in group.gangs}
-    named |= {state.number_by_name[ghost.gang.name] for _, ghost in state.vacating}
+    named |= {state.number_by_name[ghost.gang.name] for _, ghost in _list_vacating(state)}
     return [number for number, record in enumerate(state.records) if not record.phase.ended or number in named]
 
 

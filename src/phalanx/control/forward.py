@@ -255,8 +255,9 @@ class Forward:
                 self._carry_out(decision, before)
         self._note_cancelled(folded.cancelled)
         self.witness.on_plan(plan, state.now_us)
-        evicted = any(isinstance(decision, Evict) for decision in plan.decisions)
-        return bool(plan.infeasible or folded.cancelled or evicted) | self._let_go()
+        # Whoever was mended could not lend or grow in the plan that mended it.
+        moved = any(isinstance(decision, Evict | Repair | Restart) for decision in plan.decisions)
+        return bool(plan.infeasible or folded.cancelled or moved) | self._let_go()
 
     def _gather_reports(self) -> None:
         """Elastic gangs tell how far they are before anybody plans with them."""

@@ -63,7 +63,8 @@ NEXT: Final = {
     **{(phase, Happening.LOSE): Phase.PENDING for phase in _HOLDS_SEATS},
     **{(phase, Happening.CANCEL): Phase.CANCELLED for phase in (Phase.PENDING, *_HOLDS_SEATS)},
     **{(phase, Happening.FAIL): Phase.FAILED for phase in (Phase.PENDING, *_HOLDS_SEATS)},
-    (Phase.RUNNING, Happening.COMPLETE): Phase.COMPLETED,
+    # One that was evicted may turn out to have been done already when it was told to leave.
+    **{(phase, Happening.COMPLETE): Phase.COMPLETED for phase in (Phase.PENDING, Phase.RUNNING)},
 }
 
 

@@ -1,0 +1,55 @@
+"""A second state that knows what the first knows and goes its own way, for whoever looks ahead of a living one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+from phalanx.control.columns import Table
+from phalanx.control.records import Record
+from phalanx.control.state import State
+
+
+def clone_state(state: State) -> State:
+    """A copy that shares only what never changes: gangs, forms and the fleet."""
+    state.tenants.settle()
+    twin = copy.copy(state)
+    for name in ("free", "device_free", "up", "open", "draining"):
+        setattr(twin, name, getattr(state, name).copy())
+    for name in ("pending", "running", "allocations"):
+        setattr(twin, name, _copy_table(getattr(state, name)))
+    twin.trust = copy.deepcopy(state.trust)
+    twin.tenants = copy.copy(state.tenants)
+    twin.tenants.copy()
+    twin.tenants._user_index = dict(state.tenants._user_index)  # noqa: SLF001 - people are added as they appear
+    twin.tenants._unsettled = []  # noqa: SLF001 - settled above
+    twin.forms = copy.copy(state.forms)
+    for name, value in vars(state.forms).items():
+        setattr(twin.forms, name, copy.copy(value))
+    twin.gangs, twin.number_by_name = list(state.gangs), dict(state.number_by_name)
+    twin.records = [_copy_record(record) for record in state.records]
+    twin.groups = [replace(group, gangs=list(group.gangs)) for group in state.groups]
+    twin.dependents = {name: list(waiting) for name, waiting in state.dependents.items()}
+    twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]
+    for name in ("curves", "group_by_word", "group_forms", "ended", "promises", "hurt", "pins", "judged", "fresh"):
+        setattr(twin, name, copy.copy(getattr(state, name)))
+    twin.timers = list(state.timers)
+    twin.order = replace(state.order)
+    twin._ends = replace(state._ends)  # noqa: SLF001 - the same class
+    twin._frozen = False  # noqa: SLF001
+    twin._node_columns = None  # noqa: SLF001
+    twin.columns_moved()
+    return twin
+
+
+def _copy_table(table: Table) -> Table:
+    twin = copy.copy(table)
+    twin.copy()
+    return twin
+
+
+def _copy_record(record: Record) -> Record:
+    twin = copy.copy(record)
+    if record.history is not None:
+        twin.history = replace(record.history)
+    return twin
