@@ -1,0 +1,220 @@
+"""`python -m phalanx.frontends.host`: the daemon's process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import grp
+import json
+import logging
+import logging.handlers
+import os
+import pwd
+import signal
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from phalanx import __version__
+from phalanx.control.spec.errors import BadInput
+from phalanx.frontends.host.api import CannotListen, Meters, Tokens, serve
+from phalanx.frontends.host.clock import HostClock, Mark
+from phalanx.frontends.host.core.core import Core
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.intake import Intake
+from phalanx.frontends.host.core.planner import Planner
+from phalanx.frontends.host.devices import open_devices
+from phalanx.frontends.host.launching import HostLauncher
+from phalanx.frontends.host.machine import describe_node
+from phalanx.frontends.host.places import Places, find_places
+from phalanx.frontends.host.ports import Caller
+from phalanx.frontends.host.settings import Settings, load_settings
+from phalanx.frontends.host.store import Store, StoreBroken, open_store
+from phalanx.model.fleet import Fleet
+
+log = logging.getLogger("phalanx")
+
+#: Exit codes of the process: another daemon has the state directory; settings or the machine are not as they must be.
+BUSY, UNUSABLE = 0, 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until stopped."""
+    told = _parse(argv)
+    os.umask(0o077)
+    try:
+        places = find_places(Path(told.state), system=told.system)
+    except BadInput as bad:
+        return _complain(str(bad))
+    lock = _lock(places)
+    if lock is None:
+        return BUSY
+    _log_to(places, foreground=told.foreground)
+    try:
+        return asyncio.run(_serve(told, places))
+    except (BadInput, StoreBroken, CannotListen) as bad:
+        log.critical("%s", bad)
+        return _complain(str(bad))
+    finally:
+        with contextlib.suppress(OSError):
+            places.daemon_file.unlink()
+        lock.close()
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="phalanx daemon", description="The one-machine daemon of Phalanx.")
+    parser.add_argument("--state", required=True, help="the state directory")
+    parser.add_argument("--fake-gpus", type=int, default=None, help="make up so many GPUs")
+    parser.add_argument("--system", action="store_true", help="one queue for all users; jobs run as who submitted them")
+    parser.add_argument("--policy", default=None, help="a policy by name")
+    parser.add_argument("--tcp", default=None, metavar="HOST:PORT", help="listen on loopback as well, with tokens")
+    parser.add_argument("--foreground", action="store_true", help="write the log to standard error")
+    return parser.parse_args(argv)
+
+
+def _complain(what: str) -> int:
+    sys.stderr.write(f"phalanx: error: {what}\n")
+    return UNUSABLE
+
+
+def _lock(places: Places) -> IO[bytes] | None:
+    """One daemon a state directory, for as long as the file is open."""
+    lock = places.lock_file.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
+
+
+def _log_to(places: Places, *, foreground: bool) -> None:
+    handler: logging.Handler
+    if foreground:
+        handler = logging.StreamHandler()
+    else:
+        handler = logging.handlers.RotatingFileHandler(places.log_file, maxBytes=4 << 20, backupCount=2)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.WARNING)
+    log.setLevel(logging.INFO)
+
+
+async def _serve(told: argparse.Namespace, places: Places) -> int:
+    flags = {"policy": told.policy, "tcp": told.tcp}
+    settings = load_settings(places.state, flags=flags, env=os.environ, system=told.system)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    store = open_store(places.state, clock=HostClock())
+    if store.restored:
+        log.error("%s", store.restored)
+    try:
+        return await _run(told, places, settings, store)
+    finally:
+        await store.close()
+
+
+async def _run(told: argparse.Namespace, places: Places, settings: Settings, store: Store) -> int:
+    mark = store.meta("clock")
+    clock = HostClock(None if mark is None else msgspec.json.decode(mark, type=Mark))
+    devices = open_devices(told.fake_gpus)
+    node = describe_node(devices, reserve=settings.reserve)
+    fleet, policy = Fleet([node], ()), settings.make_policy()
+    walltime = {} if settings.default_walltime_us is None else {"default_walltime_us": settings.default_walltime_us}
+    launcher = HostLauncher(places.runs, drop_privileges=told.system)
+    meters = Meters()
+    hub = Hub(
+        clock=clock,
+        store=store,
+        launcher=launcher,
+        devices=list(devices.list()),
+        planner=Planner(fleet, policy, settings.queues, settings.users, **walltime),
+        intake=Intake(fleet, settings.queues, settings.users, policy, ()),
+        boot_id=clock.boot_id,
+        runs=places.runs,
+        settings=settings,
+        system=told.system,
+        node=node.name,
+        meters=meters,
+    )
+    about = {
+        "pid": os.getpid(),
+        "socket": str(places.socket),
+        "version": __version__,
+        "containment": launcher.containment,
+        "state_dir": str(places.state),
+    }
+    core = Core(hub, devices, about)
+    core.recall()
+    server = serve(
+        core,
+        socket_path=places.socket,
+        socket_mode=0o666 if told.system else 0o600,
+        identify=_identify(settings, system=told.system),
+        tcp=settings.tcp,
+        tokens=Tokens(places.state / "tokens.json", wall_s=clock.wall_s) if settings.tcp else None,
+        version=__version__,
+        hosts=(),
+        meters=meters,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, core.stop)
+    await core.recover()
+    _write_about(places, about | {"boot_id": clock.boot_id, "fake_gpus": told.fake_gpus})
+    log.info("version %s answers at %s with %d GPUs", __version__, places.socket, len(hub.devices))
+    listening = loop.create_task(server.run())
+    try:
+        await core.run()
+    finally:
+        server.stop()
+        await listening
+        await core.remember()
+        await asyncio.to_thread(store.backup)
+        log.info("stopped; running jobs go on")
+    return 0
+
+
+def _identify(settings: Settings, *, system: bool) -> Any:
+    """Who speaks, by uid. In user mode only the daemon's own user and root are anybody."""
+    own = os.getuid()
+
+    def identify(uid: int) -> Caller:
+        try:
+            entry = pwd.getpwuid(uid)
+            name, gid = entry.pw_name, entry.pw_gid
+        except KeyError:
+            name, gid = str(uid), -1
+        if not system:
+            if uid not in (0, own):
+                raise LookupError(f"this is the daemon of uid {own}")
+            return Caller(uid, name, admin=True)
+        return Caller(uid, name, admin=uid == 0 or _in_group(name, gid, settings.admin_group))
+
+    return identify
+
+
+def _in_group(user: str, gid: int, group: str | None) -> bool:
+    if not group:
+        return False
+    try:
+        entry = grp.getgrnam(group)
+    except KeyError:
+        return False
+    return gid == entry.gr_gid or user in entry.gr_mem
+
+
+def _write_about(places: Places, about: dict[str, Any]) -> None:
+    """Where clients find the daemon, whole or not at all."""
+    draft = places.daemon_file.with_suffix(".new")
+    draft.write_text(json.dumps(about), encoding="utf-8")
+    draft.chmod(0o644)
+    draft.replace(places.daemon_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

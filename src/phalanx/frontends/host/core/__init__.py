@@ -1,0 +1,1 @@
+"""The core of the daemon: what is known of jobs, what is decided, and what is done about it."""

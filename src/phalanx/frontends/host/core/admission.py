@@ -1,0 +1,276 @@
+"""Jobs come in: checked, written down, and only then acknowledged and shown to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.intake import Taken, options_of
+from phalanx.frontends.host.core.jobs import (
+    GATE_ARRAY,
+    GATE_BEGIN,
+    GATE_HOLD,
+    GATE_SINGLETON,
+    Job,
+)
+from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.messages import Accepted, Happening, Reason, Submission
+from phalanx.frontends.host.ports import Caller, Refused
+from phalanx.frontends.host.store import InsertJobs, JobRecord, StoreFull
+from phalanx.model.gang import After, Gang
+
+
+class Guess(Protocol):
+    """How long a job will run that states no time."""
+
+    def walltime_us(self, user: str, name: str) -> int | None:
+        """From earlier runs of that name; None: nobody knows."""
+        ...
+
+
+class Admission:
+    """The door."""
+
+    def __init__(self, hub: Hub, guess: Guess) -> None:
+        """Nobody waits for a gate."""
+        self.hub, self.guess = hub, guess
+        self.newest = 0  # the highest id that was ever given
+        self.doomed: list[int] = []  # gangs that arrived after what they wait for had failed
+        self._queued: dict[int, int] = {}  # jobs that have not ended, by uid
+        self._arrays: dict[tuple[int, str], list[Job]] = {}
+        self._single: dict[tuple[int, str], list[Job]] = {}
+
+    # ------------------------------------------------------------------ submits
+
+    async def submit(self, caller: Caller, jobs: Sequence[Submission], key: str | None) -> list[Accepted]:
+        """All of them or none; on disk when this returns."""
+        hub = self.hub
+        self._check_room(caller, len(jobs))
+        now_us, wall = hub.now_us(), hub.clock.wall_s()
+        taken = [self._take(caller, submission, now_us, wall) for submission in jobs]
+        records = [
+            self._record(caller, submission, each, now_us, wall) for submission, each in zip(jobs, taken, strict=True)
+        ]
+        crashpoint("submit.before_commit")
+        try:
+            (ids,) = await hub.store.write(InsertJobs(caller.uid, key, records))
+        except StoreFull:
+            raise Refused(
+                "unavailable",
+                "the disk of the state directory is full, so nothing new is accepted; running jobs go on",
+                "make room there, then submit again: phalanx doctor",
+            ) from None
+        assert isinstance(ids, list)
+        accepted = []
+        for number, each, record in zip(ids, taken, records, strict=True):
+            record.id = number
+            if number > self.newest:  # else an earlier submit with this key made it
+                self.newest = number
+                self._arrive(record, each)
+            accepted.append(self._answer(number, record, each))
+        crashpoint("submit.before_reply")
+        hub.meters.count_submits(len(ids))
+        hub.stir()
+        return accepted
+
+    def _answer(self, number: int, record: JobRecord, taken: Taken) -> Accepted:
+        job = self.hub.register.by_id.get(number)
+        stored = None if job is not None else self.hub.store.job(number)
+        state = job.state if job is not None else stored.state if stored is not None else record.state
+        reason = Reason("Infeasible", taken.infeasible) if taken.infeasible else None
+        return Accepted(number, record.name, state, None, reason)  # type: ignore[arg-type]
+
+    def _take(self, caller: Caller, submission: Submission, now_us: int, wall: float) -> Taken:
+        taken = self.hub.intake.take(submission, caller.user, now_us, wall)
+        self._check_priority(caller, taken.gang)
+        if taken.gang.after.names:
+            taken = replace(taken, gang=replace(taken.gang, after=self._resolve_after(caller, taken.gang.after)))
+        return taken
+
+    def _check_priority(self, caller: Caller, gang: Gang) -> None:
+        most = self.hub.settings.priority_max(caller.user, gang.queue)
+        if most is not None and gang.priority > most and not (caller.admin and self.hub.system):
+            raise Refused(
+                "forbidden",
+                f"{caller.user} may ask for a priority of at most {most} in queue {gang.queue} (got {gang.priority})",
+                f"use --priority {most}",
+            )
+
+    def _resolve_after(self, caller: Caller, after: After) -> After:
+        """Names of other jobs as ids, each of a job that exists."""
+        ids = []
+        for ref in after.names:
+            job = self.hub.register.find(ref, caller)
+            if job is not None:
+                ids.append(str(job.id))
+                continue
+            stored = self.hub.store.job(int(ref)) if ref.isdecimal() and len(ref) < 19 else None
+            if stored is None:
+                raise Refused("not_found", f"there is no job {ref!r} to wait for", "look at them: phalanx ps -a")
+            self.hub.planner.note_ended(ref, well=stored.state == "completed")
+            ids.append(ref)
+        return After(tuple(ids), after.any_end)
+
+    def _check_room(self, caller: Caller, more: int) -> None:
+        if not more:
+            raise Refused("usage", "no job was submitted", "name at least one")
+        most, queued = self.hub.settings.queued_max(caller.user), self._queued.get(caller.uid, 0)
+        if queued + more > most and not (caller.admin and self.hub.system):
+            raise Refused(
+                "too_many",
+                f"{caller.user} would have {queued + more} jobs that have not ended, the most is {most}",
+                "wait for some to end, or cancel some: phalanx ps",
+            )
+
+    def _record(self, caller: Caller, submission: Submission, taken: Taken, now_us: int, wall: float) -> JobRecord:
+        gang = taken.gang
+        warning = taken.run.kill_after_warning
+        options = {
+            "begin_us": taken.begin_us,
+            "array": None if submission.array is None else msgspec.to_builtins(submission.array),
+            "singleton": submission.singleton,
+            "allow_infeasible": submission.allow_infeasible,
+            "after": list(gang.after.names),
+            "restarts": taken.run.restarts,
+            "grace_s": taken.run.grace_s,
+            "on_preempt": taken.run.on_preempt,
+            "warning": None if warning is None else [warning.signal, warning.before_s],
+            "regex": taken.run.progress_regex,
+            "infeasible": taken.infeasible,
+        }
+        if gang.walltime_us is None:
+            options["predicted_us"] = self.guess.walltime_us(caller.user, taken.name)
+        return JobRecord(
+            id=0,
+            uid=caller.uid,
+            gid=0,
+            user=caller.user,
+            name=taken.name,
+            queue=gang.queue,
+            state="pending",
+            gang=bytes(submission.gang),
+            run=bytes(submission.run),
+            options=options_of(options),
+            submit_us=now_us,
+            submit_wall=wall,
+            held=submission.hold or gang.hold,
+        )
+
+    # ------------------------------------------------------------------ arriving
+
+    def _arrive(self, record: JobRecord, taken: Taken) -> None:
+        job = self.make(record, taken.gang)
+        self.doomed += self.enter(job)
+        told = Happening(0, self.hub.iso(job.submit_wall), job.id, "submit", {"name": job.name})
+        for listener in list(self.hub.listeners):
+            listener(told)
+
+    def make(self, record: JobRecord, gang: Gang) -> Job:
+        """A job in memory from its row; `gang` as it was read from there."""
+        options: Mapping[str, Any] = msgspec.json.decode(record.options) if record.options else {}
+        predicted_us = options.get("predicted_us")
+        if gang.walltime_us is None and predicted_us:
+            gang = replace(gang, walltime_us=int(predicted_us))
+        if options.get("after"):
+            gang = replace(gang, after=After(tuple(options["after"]), gang.after.any_end))
+        if options.get("on_preempt") == "requeue":
+            gang = replace(gang, preemptible=True)
+        part = options.get("array")
+        job = Job(
+            id=record.id,
+            uid=record.uid,
+            gid=record.gid,
+            user=record.user,
+            name=record.name,
+            gang=replace(gang, name=str(record.id), user=record.user, submit_us=record.submit_us, hold=False),
+            state=record.state,
+            submit_us=record.submit_us,
+            submit_wall=record.submit_wall,
+            attempt=record.attempt,
+            restarts_left=int(options.get("restarts", 0)),
+            grace_s=float(options.get("grace_s", 10.0)),
+            on_preempt=str(options.get("on_preempt", "kill")),
+            begin_us=options.get("begin_us"),
+            array=None if part is None else (str(part["of"]), int(part["index"]), int(part.get("at_most", 0))),
+            singleton=bool(options.get("singleton")),
+            allow_infeasible=bool(options.get("allow_infeasible")),
+            predicted=bool(predicted_us),
+            infeasible=str(options.get("infeasible", "")),
+            pin=record.pin,
+        )
+        job.start_us, job.start_wall = record.start_us, record.start_wall
+        job.warning = _warning(options)
+        job.regex = str(options.get("regex", ""))
+        if record.held:
+            job.gates.add(GATE_HOLD)
+        return job
+
+    def enter(self, job: Job) -> list[int]:
+        """Show a job to the engine; the answer is who is cancelled because of what it waits for."""
+        hub = self.hub
+        now_us = hub.now_us()
+        self._queued[job.uid] = self._queued.get(job.uid, 0) + 1
+        hub.register.add(job)
+        self._gate(job, now_us)
+        number, doomed = hub.planner.submit(now_us, job.gang, held=bool(job.gates))
+        hub.register.number(job, number)
+        if job.begin_us is not None and GATE_BEGIN in job.gates:
+            hub.agenda.at(job.begin_us, lambda: self.open_gate(job, GATE_BEGIN))
+        return doomed
+
+    # ------------------------------------------------------------------ gates
+
+    def _gate(self, job: Job, now_us: int) -> None:
+        """What keeps it from its turn for now, that only the core knows."""
+        if job.begin_us is not None and job.begin_us > now_us:
+            job.gates.add(GATE_BEGIN)
+        if job.array is not None and job.array[2]:
+            mates = self._arrays.setdefault((job.uid, job.array[0]), [])
+            mates.append(job)
+            if sum(not mate.gates for mate in mates if mate is not job and not mate.ended) >= job.array[2]:
+                job.gates.add(GATE_ARRAY)
+        if job.singleton:
+            mates = self._single.setdefault((job.uid, job.name), [])
+            if any(not mate.ended for mate in mates):
+                job.gates.add(GATE_SINGLETON)
+            mates.append(job)
+
+    def open_gate(self, job: Job, gate: str) -> None:
+        """One thing less that keeps it back."""
+        if job.ended or gate not in job.gates:
+            return
+        job.gates.discard(gate)
+        if not job.gates:
+            self.hub.planner.release(self.hub.now_us(), job.number)
+            self.hub.stir()
+
+    def close_gate(self, job: Job, gate: str) -> None:
+        """It may not have its turn for now."""
+        job.gates.add(gate)
+        self.hub.planner.hold(self.hub.now_us(), job.number)
+
+    def on_ended(self, job: Job) -> None:
+        """A job has ended: its mates may have their turn."""
+        self._queued[job.uid] = max(0, self._queued.get(job.uid, 1) - 1)
+        if job.array is not None and job.array[2]:
+            mates = self._arrays.get((job.uid, job.array[0]), [])
+            mates[:] = [mate for mate in mates if not mate.ended]
+            room = job.array[2] - sum(GATE_ARRAY not in mate.gates for mate in mates)
+            for mate in [mate for mate in mates if GATE_ARRAY in mate.gates][: max(0, room)]:
+                self.open_gate(mate, GATE_ARRAY)
+            if not mates:
+                self._arrays.pop((job.uid, job.array[0]), None)
+        if job.singleton:
+            mates = self._single.get((job.uid, job.name), [])
+            mates[:] = [mate for mate in mates if not mate.ended]
+            if mates:
+                self.open_gate(mates[0], GATE_SINGLETON)
+
+
+def _warning(options: Mapping[str, Any]) -> tuple[str, float] | None:
+    told = options.get("warning")
+    return None if told is None else (str(told[0]), float(told[1]))

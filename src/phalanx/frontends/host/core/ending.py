@@ -1,0 +1,308 @@
+"""How attempts end: by themselves, by a failed member, by a person, by the plan, by their age.
+
+An end is written down before anything of it is given away, and seats are given away only when
+nothing of the attempt is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from phalanx.engine.lifecycle import Phase
+from phalanx.frontends.host.core.books import Books
+from phalanx.frontends.host.core.hub import Fact, Hub, log
+from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
+from phalanx.frontends.host.core.planner import Leave
+from phalanx.frontends.host.core.resizing import Resizing
+from phalanx.frontends.host.core.starting import Starting
+from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.ports import RunEvent
+from phalanx.frontends.host.store import Change, DropRun, UpdateJob
+
+AGAIN = "again"  # an outcome that is no end: the job waits for, or goes to, its next attempt
+RESTART = "restart"
+
+
+class Ending:
+    """Everything that brings an attempt, or a job, to its end."""
+
+    def __init__(self, hub: Hub, starting: Starting, resizing: Resizing, books: Books) -> None:
+        """Listens to nobody yet: the core passes events on."""
+        self.hub, self.starting, self.resizing, self.books = hub, starting, resizing, books
+        self.on_ended: Callable[[Job], None] = lambda job: None
+        starting.on_gone = self._never_began
+        starting.on_over = self.finish
+
+    # ------------------------------------------------------------------ what shims tell
+
+    async def on_event(self, event: RunEvent) -> None:
+        """A shim speaks."""
+        job = self.hub.register.by_id.get(int(event.run.partition(".")[0]))
+        live = None if job is None else job.live
+        if job is None or live is None or live.run != event.run:
+            if event.kind in ("empty", "lost"):
+                await self.hub.launcher.forget(event.run)
+            return
+        if event.kind == "exit" and event.rank is not None:
+            self.note_exit(job, live, event.rank, event.code, event.signal, event.tail)
+        elif event.kind == "empty":
+            await self.finish(job, live)
+        elif event.kind == "lost":
+            if live.failure is None and live.purpose is None:
+                live.failure = {"rank": None, "why": "its shim was killed; what was left of it has been killed too"}
+            await self.finish(job, live)
+        elif event.kind == "stuck":
+            self._quarantine(job, live)
+        elif event.kind == "job" and event.rank is not None:
+            self.resizing.on_message(job, live, event.rank, event.message)
+
+    def note_exit(self, job: Job, live: Live, key: int, code: int | None, signal: int | None, tail: str) -> None:
+        """A member is gone."""
+        member = live.members.get(key)
+        if member is None or member.exited:
+            return
+        member.exited, member.code, member.signal = True, code, signal
+        if live.purpose is not None:
+            return
+        if member.leaving:
+            self.resizing.on_exit(job, live)
+            return
+        if code == 0:
+            return
+        lines = tail.splitlines()[-20:]
+        failure = {"rank": member.rank, "exit_code": code, "signal": signal, "lines": lines, "why": _how(member)}
+        if self.resizing.close_ranks(job, live, member):
+            facts: list[Fact] = [(job.id, "lose", {"rank": member.rank, "why": failure["why"]})]
+            self.hub.spawn(self.hub.commit(facts=facts))
+            return
+        live.failure = failure
+        self.stop(job, live, FAIL, by=f"rank {member.rank}")
+
+    # ------------------------------------------------------------------ who wants an end
+
+    def stop(self, job: Job, live: Live, purpose: str, by: str) -> None:
+        """End an attempt; written down first, then told."""
+        self.hub.spawn(self._stop(job, live, purpose, by))
+
+    async def _stop(self, job: Job, live: Live, purpose: str, by: str, facts: Iterable[Fact] = ()) -> None:
+        hub = self.hub
+        if live.purpose == CANCEL or live.phase == "gone":
+            return
+        first = live.purpose is None
+        live.purpose, live.by = purpose, by
+        if purpose in (CANCEL, TIME, FAIL):
+            job.state = "stopping"
+        if live.phase in ("running", "stopping"):
+            live.phase = "stopping"
+            change: list[Change] = [hub.put_run(live, "stopping")]
+            if not job.ended:
+                change.append(UpdateJob(job.id, state="stopping"))
+            await hub.commit(*change, facts=list(facts))
+            crashpoint("cancel.before_signal" if purpose == CANCEL else "evict.after_commit")
+            if first or purpose == CANCEL:
+                await self.tell_to_go(job, live)
+        elif facts:
+            await hub.commit(facts=list(facts))
+
+    async def tell_to_go(self, job: Job, live: Live) -> None:
+        """Ask those who understand to save and leave; signal the others, and kill whoever stays too long."""
+        hub, run = self.hub, live.run
+        polite = live.purpose in (EVICT, MOVE) and self.resizing.all_speak(live, "yield")
+        if polite and not live.told_to_stop:
+            notice_s = hub.settings.notice_s
+            message = {"type": "yield", "id": f"y{live.attempt}", "deadline_s": notice_s, "why": live.by}
+            await hub.launcher.tell(run, None, message)
+            hub.agenda.at(hub.now_us() + round(notice_s * 1e6), lambda: self._insist(job, live))
+        else:
+            live.told_to_stop = True
+            await hub.launcher.stop(run, None, "TERM", job.grace_s)
+
+    def _insist(self, job: Job, live: Live) -> None:
+        if live.phase == "stopping" and not live.told_to_stop:
+            live.told_to_stop = True
+            self.hub.spawn(self.hub.launcher.stop(live.run, None, "TERM", job.grace_s))
+
+    def evict(self, job: Job, leave: Leave) -> None:
+        """The plan wants its seats; logically it waits already."""
+        beneficiary = self.hub.register.by_number.get(leave.beneficiary) if leave.beneficiary is not None else None
+        by = f"{leave.cause.value} for {beneficiary.id}" if beneficiary is not None else leave.cause.value
+        self.hub.meters.count_eviction(leave.cause.value)
+        fact: Fact = (job.id, "evict", {"cause": leave.cause.value, "for": beneficiary.id if beneficiary else None})
+        if job.next is not None:
+            self.starting.drop(job)
+        if job.live is None:
+            job.state = "pending"
+            self.hub.spawn(self.hub.commit(UpdateJob(job.id, state="pending"), facts=[fact]))
+        elif job.live.purpose is None:
+            self.hub.spawn(self._stop(job, job.live, EVICT, by, facts=[fact]))
+
+    async def cancel(self, job: Job, by: str) -> None:
+        """Nobody wants the job any more. When this returns nothing of it will ever start again."""
+        if job.ended or (job.live is not None and job.live.purpose == CANCEL):
+            return
+        hub = self.hub
+        doomed = hub.planner.cancel(hub.now_us(), job.number)
+        self.starting.drop(job)
+        job.reason = ("Cancelled", f"cancelled by {by}")
+        if job.live is None:
+            await self.close(job, "cancelled", [(job.id, "cancel", {"by": by})])
+        else:
+            await self._stop(job, job.live, CANCEL, by, facts=[(job.id, "cancelling", {"by": by})])
+        await self.cancel_others(doomed, f"{job.id} was cancelled")
+        hub.stir()
+
+    async def cancel_others(self, numbers: Iterable[int], because: str) -> None:
+        """Jobs that the engine gave up because what they waited for did not succeed."""
+        for number in numbers:
+            job = self.hub.register.by_number.get(number)
+            if job is None or job.ended:
+                continue
+            job.reason = ("DependencyFailed", f"cancelled, since {because}")
+            self.starting.drop(job)
+            if job.live is None:
+                await self.close(job, "cancelled", [(job.id, "cancel", {"by": because})])
+            else:
+                await self._stop(job, job.live, CANCEL, because)
+
+    # ------------------------------------------------------------------ the end
+
+    def _never_began(self, job: Job, live: Live) -> None:
+        """An attempt was given up before the gate."""
+        self.starting.let_go(live)
+        if live.purpose == CANCEL and not job.ended:
+            self.hub.spawn(self.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})]))
+        elif live.failure is not None and not job.ended:
+            self.hub.spawn(self._fail(job, live.failure))
+
+    async def _fail(self, job: Job, failure: dict[str, Any]) -> None:
+        job.failure, job.reason = failure, ("CannotStart", str(failure["why"]))
+        doomed = self.hub.planner.fail(self.hub.now_us(), job.number)
+        await self.close(job, "failed", [(job.id, "fail", failure)])
+        await self.cancel_others(doomed, f"{job.id} failed")
+
+    async def finish(self, job: Job, live: Live) -> None:
+        """Nothing of an attempt is left."""
+        hub = self.hub
+        live.over_early = live.phase == "preparing"
+        if live.phase in ("gone", "preparing"):
+            return
+        live.phase = "gone"
+        outcome = self._judge(job, live)
+        self.books.close(job, live, outcome)
+        job.live = None
+        crashpoint("exit.before_commit")
+        if outcome in (AGAIN, RESTART):
+            job.state = "starting" if job.next is not None else "pending"
+            fact: Fact = (job.id, "gone" if outcome == AGAIN else "restart", live.failure or {"why": live.by})
+            again = UpdateJob(job.id, state="pending", ledger=msgspec.json.encode(job.ledger))
+            await hub.commit(DropRun(live.run), again, facts=[fact])
+        else:
+            self._say_how(job, live, outcome)
+            event = {"completed": "complete", "failed": "fail", "cancelled": "cancel"}[outcome]
+            await self.close(job, outcome, [(job.id, event, self._story(job, live))], live)
+        crashpoint("end.before_free")
+        hub.occupancy.give(live, live.members.values())
+        self.starting.let_go(live)
+        doomed = self._tell_planner(job, outcome)
+        await hub.launcher.forget(live.run)
+        if doomed:
+            await self.cancel_others(doomed, f"{job.id} did not succeed")
+        self.starting.try_all()
+        hub.stir()
+
+    def _judge(self, job: Job, live: Live) -> str:
+        """What the end of this attempt means for the job."""
+        well = all(member.code == 0 for member in live.members.values()) and live.failure is None
+        if live.purpose == CANCEL:
+            return "cancelled"
+        if live.purpose in (EVICT, MOVE):
+            # It may have been done already when it was told; then there is nothing left to run again.
+            return "completed" if well and not live.told_to_stop else AGAIN
+        if live.purpose == TIME:
+            return "failed"
+        if well:
+            return "completed"
+        if live.failure is None:
+            live.failure = {"rank": None, "why": "some members left no word of how they ended"}
+        if job.restarts_left > 0:
+            job.restarts_left -= 1
+            return RESTART
+        return "failed"
+
+    def _tell_planner(self, job: Job, outcome: str) -> list[int]:
+        """Bring the logical cluster up to date; cancels and evictions it knows of already."""
+        planner, now_us = self.hub.planner, self.hub.now_us()
+        phase = planner.phase_of(job.number)
+        if phase.ended or outcome in (AGAIN, "cancelled"):
+            return []
+        if outcome == "completed":
+            self.starting.drop(job)
+            return planner.complete(now_us, job.number)
+        if outcome == RESTART:
+            if phase is Phase.RUNNING and job.next is None:
+                planner.requeue(now_us, job.number, failed=True, progressed=self.books.progressed(job))
+            return []
+        self.starting.drop(job)
+        return planner.fail(now_us, job.number)
+
+    def _say_how(self, job: Job, live: Live, outcome: str) -> None:
+        failure = live.failure
+        if live.purpose == TIME:
+            job.reason = ("TimeLimit", "killed: it ran longer than its --kill-after")
+            job.exit_code = 124
+        elif outcome == "failed" and failure is not None:
+            job.failure, job.reason = failure, ("Failed", _sentence(failure))
+            code, signal = failure.get("exit_code"), failure.get("signal")
+            job.exit_code = code if code is not None else 128 + signal if signal is not None else 1
+        elif outcome == "completed":
+            job.exit_code = 0
+
+    def _story(self, job: Job, live: Live) -> dict[str, Any]:
+        told: dict[str, Any] = {"attempt": live.attempt, "exit_code": job.exit_code}
+        if job.reason is not None:
+            told["why"] = job.reason[1]
+        return told
+
+    async def close(self, job: Job, state: str, facts: list[Fact], live: Live | None = None) -> None:
+        """The job has ended; this is the last that is written of it."""
+        hub = self.hub
+        job.state, job.end_us, job.end_wall = state, hub.now_us(), hub.clock.wall_s()
+        columns: dict[str, Any] = {
+            "state": state,
+            "end_us": job.end_us,
+            "end_wall": job.end_wall,
+            "exit_code": job.exit_code,
+            "failure": None if job.failure is None else msgspec.json.encode(job.failure),
+            "reason": None if job.reason is None else msgspec.json.encode(job.reason),
+            "ledger": msgspec.json.encode(job.ledger) if job.ledger else None,
+            "progress": None if job.progress is None else msgspec.json.encode(job.progress),
+        }
+        dropped = [] if live is None else [DropRun(live.run)]
+        await hub.commit(UpdateJob(job.id, **columns), *dropped, facts=facts)
+        hub.tell_end(job)
+        self.on_ended(job)
+
+    def _quarantine(self, job: Job, live: Live) -> None:
+        """Processes that SIGKILL does not end: their devices are nobody's until somebody looks."""
+        hub = self.hub
+        log.error("job %d: processes survive SIGKILL; its devices are quarantined", job.id)
+        for member in live.members.values():
+            for device, _ in member.devices:
+                if device not in hub.occupancy.closed:
+                    hub.occupancy.closed[device] = f"quarantined after job {job.id}"
+        if live.failure is None:
+            live.failure = {"rank": None, "why": "its processes survive SIGKILL; see phalanx nodes"}
+
+
+def _how(member: Member) -> str:
+    if member.signal is not None:
+        return f"rank {member.rank} was killed by signal {member.signal}"
+    return f"rank {member.rank} exited with code {member.code}"
+
+
+def _sentence(failure: dict[str, Any]) -> str:
+    lines = [line for line in failure.get("lines", ()) if line.strip()]
+    return f"{failure['why']}: {lines[-1][:200]}" if lines else str(failure["why"])

@@ -1,0 +1,310 @@
+"""When waiting jobs are expected to start: a time, a range around it, and the end that it hangs on.
+
+The logical cluster is copied and played forward three times, with run times guessed low, middling and high
+(`outlook`). That costs up to a second or two of processor time with thousands waiting, so it is done beside the
+loop, never twice at once, and not again before a multiple of what it cost has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from phalanx.control.clone import clone_state
+from phalanx.control.forward import Happens
+from phalanx.control.state import State
+from phalanx.engine.ends import expected_ends
+from phalanx.engine.lifecycle import Phase
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job
+from phalanx.frontends.host.core.outlook import HIGH, LOW, MIDDLE, Bound, Cause, Lengths, Seen, Triple, look, thin_out
+from phalanx.frontends.host.core.predict import Predictions, Range
+from phalanx.frontends.host.store import AddEstimate
+
+#: Processor time of one forecast: half for the middle, the rest for the range.
+BUDGET_S: Final = 1.2
+#: An answer may be told again for so many times what it cost, and not for longer than this.
+PAUSE_FACTOR: Final = 20.0
+PAUSE_MOST_US: Final = 30_000_000
+#: Nothing happened, but time goes by.
+STALE_US: Final = 60_000_000
+
+#: Of a run that says how far it is.
+_BY_PROGRESS: Final[Range] = (0.9, 1.0, 1.15)
+#: Of a run that has outlived what was said of it.
+_OVERDUE: Final[Range] = (0.2, 1.0, 3.0)
+#: Of a run of which nobody said anything, by its age: it will last about as long again as it has lasted.
+_BY_AGE: Final[Range] = (1 / 9, 1.0, 9.0)
+_AGE_LEAST_US: Final = 30_000_000
+#: Of a waiting job of which nobody said anything; the high end is the default walltime.
+_NOTHING_S: Final = (60.0, 3600.0)
+#: A walltime that was predicted from runs that are forgotten by now.
+_BY_GUESS: Final[Range] = (0.4, 0.8, 1.0)
+
+#: Sources of a run time that are earlier runs, not words.
+PREDICTED: Final = frozenset({"runs", "person"})
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """An expected start."""
+
+    at_us: int
+    low_us: int
+    high_us: int
+    hangs_on: str
+    predicted: bool = False  # from earlier runs, since somebody stated no time
+
+
+@dataclass(slots=True)
+class Ground:
+    """A copy of the cluster with everything that a look needs."""
+
+    state: State
+    lengths: Lengths
+    events: list[Happens]
+    kept: list[int]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What was found out last."""
+
+    forecasts: dict[int, Forecast] = field(default_factory=dict)  # by job
+    seen: Seen | None = None  # the middle look
+    version: int = -1
+    at_us: int = 0
+    cost_us: int = 0
+    asked: frozenset[int] | None = frozenset()  # jobs that were looked for; None: as many as there was time for
+
+
+class Forecaster:
+    """Looks ahead for whoever asks."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        predictions: Predictions,
+        *,
+        meter: Callable[[], float] = time.thread_time,
+        budget_s: float = BUDGET_S,
+    ) -> None:
+        """`meter` tells the processor time of the thread that asks it."""
+        self.hub, self.predictions = hub, predictions
+        self.meter, self.budget_s = meter, budget_s
+        self.looks = 0  # how often somebody had to look
+        self._answer = Answer()
+        self._looking = asyncio.Lock()
+
+    # ------------------------------------------------------------------ questions
+
+    async def forecasts(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
+        """Expected starts by job; of jobs whose start nobody can see nothing is said. None: of all that wait."""
+        answer = await self._find(wanted)
+        now_us = self.hub.now_us()
+        chosen = answer.forecasts if wanted is None else {job: answer.forecasts.get(job) for job in wanted}
+        return {job: _not_before(each, now_us) for job, each in chosen.items() if each is not None}
+
+    async def outlook(self) -> Seen:
+        """Who is expected to sit where, for how long."""
+        seen = (await self._find(None)).seen
+        assert seen is not None
+        return seen
+
+    @staticmethod
+    def record(job: Job, forecast: Forecast, made_us: int) -> AddEstimate:
+        """The estimate as it is written down, so that it can be judged later."""
+        return AddEstimate(job.id, made_us, forecast.at_us, forecast.low_us, forecast.high_us, forecast.predicted)
+
+    async def _find(self, wanted: Collection[int] | None) -> Answer:
+        if not self._good(wanted):
+            async with self._looking:  # whoever waited here may find what they need now
+                if not self._good(wanted):
+                    self._answer = await self._look(wanted)
+        return self._answer
+
+    def _good(self, wanted: Collection[int] | None) -> bool:
+        """Whether the last answer will do."""
+        answer = self._answer
+        if answer.seen is None:
+            return False
+        if answer.asked is not None and (wanted is None or not answer.asked | answer.forecasts.keys() >= set(wanted)):
+            return False
+        age_us = self.hub.now_us() - answer.at_us
+        if answer.version == self.hub.planner.version:
+            return age_us < STALE_US
+        return age_us < min(PAUSE_MOST_US, PAUSE_FACTOR * answer.cost_us)
+
+    # ------------------------------------------------------------------ looking
+
+    async def _look(self, wanted: Collection[int] | None) -> Answer:
+        hub = self.hub
+        self.looks += 1
+        version, began_s = hub.planner.version, self.meter()
+        numbers = None if wanted is None else self._numbers(wanted)
+        ground = self.prepare(numbers or ())
+        here_s = self.meter() - began_s
+        looks, there_s = await asyncio.to_thread(self._look_thrice, ground, numbers)
+        found = self._tell(ground.lengths, looks)
+        cost_us = round((here_s + there_s) * 1e6)
+        asked = None if wanted is None else frozenset(wanted)
+        return Answer(found, looks[MIDDLE], version, hub.now_us(), cost_us, asked)
+
+    def _numbers(self, wanted: Collection[int]) -> set[int]:
+        """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
+        jobs = (self.hub.register.by_id.get(job) for job in wanted)
+        return {job.number for job in jobs if job is not None and not job.ended and job.gates <= {GATE_BEGIN}}
+
+    def prepare(self, keep: Collection[int]) -> Ground:
+        """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
+        hub = self.hub
+        state = clone_state(hub.planner.state)
+        now_us = max(hub.now_us(), state.now_us)
+        state.tenants.decay(now_us)
+        state.now_us = now_us
+        begin = [job for job in hub.register if job.gates == {GATE_BEGIN} and not job.ended]
+        events = [Happens(max(now_us, job.begin_us or 0), "release", gang=job.gang.name) for job in begin]
+        kept = thin_out(state, hub.planner.policy, {*keep, *(job.number for job in begin[:100])})
+        return Ground(state, self.measure(state, kept), events, kept)
+
+    def _look_thrice(self, ground: Ground, wanted: Collection[int] | None) -> tuple[dict[int, Seen], float]:
+        """In another thread: three looks, and what they cost."""
+        began_s = self.meter()
+        middle = self.look_once(ground, MIDDLE, 0.5, wanted)
+        looks = {MIDDLE: middle}
+        for which in (LOW, HIGH):
+            same = ground.lengths.same(which, MIDDLE)
+            looks[which] = middle if same else self.look_once(ground, which, 0.25, middle.starts)
+        return looks, self.meter() - began_s
+
+    def look_once(self, ground: Ground, which: int, share: float, wanted: Collection[int] | None) -> Seen:
+        """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
+        bound, policy = Bound(self.meter, self.budget_s * share), self.hub.planner.policy
+        state = clone_state(ground.state)
+        return look(state, policy, ground.lengths, which, bound, wanted=wanted, events=ground.events)
+
+    # ------------------------------------------------------------------ lengths
+
+    def measure(self, state: State, waiting: Iterable[int]) -> Lengths:
+        """How long everybody runs who matters."""
+        lengths = Lengths()
+        by_number = self.hub.register.by_number
+        for number in waiting:
+            job = by_number.get(number)
+            if job is not None:
+                self.measure_whole(lengths, number, job)
+        ends = expected_ends(state.borrow().running, state.now_us)
+        for number, job in by_number.items():
+            record = state.records[number]
+            if record.phase is Phase.RUNNING:
+                start_us = int(state.running.columns["start_us"][record.row])
+                self._measure_left(lengths, job, state.now_us - start_us, int(ends[record.row]) - state.now_us)
+        return lengths
+
+    def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:
+        """How long a waiting job runs."""
+        stated_us, told = job.gang.walltime_us, self.predictions
+        runs = told.runs(job.user, job.name) if job.predicted or stated_us is None else None
+        if runs is not None:
+            source, triple = "runs", _scale(1_000_000, runs)
+        elif stated_us is not None:
+            source = "runs" if job.predicted else "stated"
+            triple = _scale(stated_us, _BY_GUESS if job.predicted else told.ratio(job.user))
+        elif (spans := told.spans(job.user)) is not None:
+            source, triple = "person", _scale(1_000_000, spans)
+        else:
+            most_us = self.hub.planner.state.default_walltime_us
+            source, triple = "nothing", _ordered(*(each * 1e6 for each in _NOTHING_S), most_us)
+        lengths.whole[number], lengths.source[number] = triple, source
+
+    def _measure_left(self, lengths: Lengths, job: Job, age_us: int, left_us: int) -> None:
+        """How long a running job goes on; `left_us` is what the planner believes."""
+        number, gang, told = job.number, job.gang, self.predictions
+        by_progress = _left_by_progress(job, self.hub.now_us())
+        runs = told.runs(job.user, job.name) if job.predicted or gang.walltime_us is None else None
+        if by_progress is not None:
+            source, triple = "progress", _scale(by_progress, _BY_PROGRESS)
+        elif runs is not None:
+            source, triple = "runs", _left_of(_scale(1_000_000, runs), age_us)
+        elif gang.walltime_us is not None:
+            source = "runs" if job.predicted else "stated"
+            triple = _left_by_ratio(told.ratio(job.user), age_us, left_us, overdue=age_us >= gang.walltime_us)
+        elif (spans := told.spans(job.user)) is not None:
+            source, triple = "person", _left_of(_scale(1_000_000, spans), age_us)
+        else:
+            source, triple = "nothing", _scale(max(age_us, _AGE_LEAST_US), _BY_AGE)
+        lengths.left[number], lengths.source[number] = triple, source
+
+    # ------------------------------------------------------------------ telling
+
+    def _tell(self, lengths: Lengths, looks: dict[int, Seen]) -> dict[int, Forecast]:
+        middle, low, high = looks[MIDDLE], looks[LOW], looks[HIGH]
+        found: dict[int, Forecast] = {}
+        guessed: dict[int, bool] = {}
+        for number, (at_us, cause) in middle.starts.items():  # in order of time: whoever somebody waits for comes first
+            guessed[number] = lengths.source.get(cause.gang) in PREDICTED or guessed.get(cause.gang, False)
+            job = self.hub.register.by_number.get(number)
+            if job is None:
+                continue
+            away_us = at_us - middle.now_us
+            low_us = low.starts[number][0] if number in low.starts else middle.now_us + away_us // 2
+            high_us = high.starts[number][0] if number in high.starts else middle.now_us + away_us * 2
+            hangs_on = self.say_cause(cause, lengths)
+            found[job.id] = Forecast(at_us, min(low_us, at_us), max(high_us, at_us), hangs_on, guessed[number])
+        return found
+
+    def say_cause(self, cause: Cause, lengths: Lengths) -> str:
+        """What a start hangs on, in words."""
+        other = self.hub.register.by_number.get(cause.gang)
+        if other is None:
+            return ""
+        verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
+        unsaid = " (no --time was given)" if lengths.source.get(cause.gang) == "nothing" else ""
+        return f"when {other.id} ({other.name}) {verb}{unsaid}"
+
+
+def _not_before(forecast: Forecast, now_us: int) -> Forecast:
+    """Nobody is expected to have started in the past: it will be any moment."""
+    if forecast.low_us >= now_us:
+        return forecast
+    at_us, high_us = max(forecast.at_us, now_us), max(forecast.high_us, now_us)
+    return Forecast(at_us, now_us, high_us, forecast.hangs_on, forecast.predicted)
+
+
+def _ordered(*values: float) -> Triple:
+    low, middle, high = sorted(max(1, round(value)) for value in values)
+    return low, middle, high
+
+
+def _scale(us: float, by: Range) -> Triple:
+    return _ordered(*(us * each for each in by))
+
+
+def _left_of(whole: Triple, age_us: int) -> Triple:
+    """What is left of a run of which the whole is known; one that is older than that is overdue."""
+    overdue = _scale(max(_AGE_LEAST_US, age_us // 10), _OVERDUE)
+    return _ordered(*(each - age_us if each > age_us else late for each, late in zip(whole, overdue, strict=True)))
+
+
+def _left_by_ratio(ratio: Range, age_us: int, left_us: int, *, overdue: bool) -> Triple:
+    """What is left of a stated time by somebody who usually needs such a part of it.
+
+    Below one the part is taken of what is left, since whatever was to end earlier has ended; above one of the whole.
+    """
+    if overdue:
+        return _scale(left_us, _OVERDUE)
+    whole_us = age_us + left_us
+    return _ordered(*(left_us * each if each <= 1 else whole_us * each - age_us for each in ratio))
+
+
+def _left_by_progress(job: Job, now_us: int) -> float | None:
+    """By its own word: steps to go, at the pace of late."""
+    told = job.progress or {}
+    step, total, rate = told.get("step"), told.get("total"), told.get("rate")
+    if step is None or not total or not rate or rate <= 0:
+        return None
+    since_us = max(0, now_us - int(told.get("at_us") or now_us))
+    return max(1e6, (float(total) - float(step)) / float(rate) * 1e6 - since_us)

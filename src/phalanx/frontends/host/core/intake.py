@@ -1,0 +1,232 @@
+"""A submission on its way in: read, bounded, and refused if it can never run.
+
+Thousands of submissions say the same of their gang, so what was read once is looked up by its
+bytes; only names, times and dependencies are a job's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from phalanx.control.explain import explain_pending
+from phalanx.control.spec.errors import BadInput, BadText, show
+from phalanx.control.spec.gangs import GANG_KEYS, Known, parse_gang
+from phalanx.control.spec.quantity import duration_us
+from phalanx.control.spec.reader import raw_of
+from phalanx.control.spec.spot import Spot
+from phalanx.control.state import State
+from phalanx.engine.policy import Policy
+from phalanx.frontends.host.messages import Run, Submission
+from phalanx.frontends.host.ports import Refused
+from phalanx.model.fleet import Fleet
+from phalanx.model.gang import Gang
+from phalanx.model.queue import Queue, UserLimit
+from phalanx.model.reason import Code
+
+ARGV_MOST: Final = 256 * 1024
+ENV_MOST: Final = 128 * 1024
+MEMBERS_MOST: Final = 4096
+NAME_MOST: Final = 128
+GRACE_MOST_S: Final = 3600.0
+RESTARTS_MOST: Final = 1000
+
+#: Of the gang schema, what a live job does not say itself: the daemon knows who and when, and nobody the true length.
+_NOT_HERE: Final = ("name", "submit", "user", "duration", "speedup")
+_REMEMBERED: Final = 2000
+
+_RUN = msgspec.json.Decoder(Run)
+_TREE = msgspec.json.Decoder()
+_PLAIN_NAME = re.compile(r"[^\x00-\x1f\x7f]+")
+_ENV_KEY = re.compile(r"[^=\x00]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A submission that may come in. The gang has no name and no dependencies by id yet."""
+
+    name: str
+    gang: Gang
+    run: Run
+    begin_us: int | None
+    infeasible: str  # why it can never run, where the submitter wants it to wait all the same
+
+
+class Intake:
+    """Reads submissions for one machine."""
+
+    def __init__(
+        self, fleet: Fleet, queues: Sequence[Queue], users: Sequence[UserLimit], policy: Policy, levels: tuple[str, ...]
+    ) -> None:
+        """The cluster as it is when it is empty."""
+        self._empty: Callable[[], State] = lambda: State(fleet, queues, users)
+        self._policy = policy
+        self._known = Known([queue.name for queue in queues], levels)
+        self._gangs: dict[bytes, Gang] = {}
+        self._verdicts: dict[tuple[bytes, str], str] = {}
+
+    def take(self, submission: Submission, user: str, now_us: int, wall_s: float) -> Taken:
+        """Everything that can be said of it without knowing the other jobs."""
+        run = read_run(bytes(submission.run))
+        text = bytes(submission.gang)
+        gang = self.read_gang(text)
+        name = submission.name or _name_of(run.command)
+        check_name(name)
+        begin_us = None if submission.begin is None else read_begin(submission.begin, now_us, wall_s)
+        never = self._judge(text, gang, user)
+        if never and not submission.allow_infeasible:
+            raise Refused(
+                "infeasible",
+                f"{name}: {never}",
+                "ask for less, or look at what there is: phalanx nodes; phalanx queues",
+                reason={"code": Code.INFEASIBLE.word, "message": never},
+            )
+        if gang.members_max > MEMBERS_MOST:
+            raise Refused("usage", f"{name}: more than {MEMBERS_MOST} members", "ask for fewer members")
+        if run.on_preempt == "requeue" and not gang.preemptible:
+            gang = replace(gang, preemptible=True)
+        return Taken(name, gang, run, begin_us, never)
+
+    def read_gang(self, text: bytes) -> Gang:
+        """The gang of a submission, without a name."""
+        found = self._gangs.get(text)
+        if found is None:
+            found = self._parse_gang(text)
+            if len(self._gangs) >= _REMEMBERED:
+                self._gangs.clear()
+            self._gangs[text] = found
+        return found
+
+    def _parse_gang(self, text: bytes) -> Gang:
+        try:
+            tree = _TREE.decode(text)
+        except msgspec.DecodeError as bad:
+            raise Refused("usage", f"gang is not JSON: {bad}", "see docs/one-machine.md for the shape") from None
+        if not isinstance(tree, dict):
+            raise Refused(
+                "usage", f"gang must be a mapping (got {show(tree)})", "see docs/one-machine.md for the shape"
+            )
+        wrong = next((key for key in _NOT_HERE if key in tree), None)
+        if wrong is not None:
+            raise Refused("usage", f"gang: {wrong} is not said of a live job", "leave it out")
+        valid = [key for key in GANG_KEYS if key not in _NOT_HERE]
+        try:
+            Spot(raw_of(tree), "", "gang", "", "gang").fields(valid)
+            return parse_gang(Spot(raw_of({"name": "x", **tree}), "", "gang", "", "gang"), self._known)
+        except (BadInput, BadText) as bad:
+            raise Refused("usage", str(bad), "phalanx submit --help") from None
+
+    def judge(self, text: bytes, user: str) -> None:
+        """Refuse a gang that could not even run alone."""
+        never = self._judge(text, self.read_gang(text), user)
+        if never:
+            raise Refused("infeasible", never, "ask for less: phalanx nodes; phalanx queues")
+
+    def _judge(self, text: bytes, gang: Gang, user: str) -> str:
+        """Why such a gang could not even run alone; empty if it could."""
+        found = self._verdicts.get((text, user))
+        if found is None:
+            state = self._empty()
+            number = state.submit(replace(gang, name="x", user=user, hold=False, after=type(gang.after)()))
+            told = explain_pending(state, self._policy).get(number)
+            never = told is not None and told[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
+            found = told[1] if told is not None and never else ""
+            if len(self._verdicts) >= _REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[text, user] = found
+        return found
+
+
+def read_run(text: bytes) -> Run:
+    """How the members are started, within bounds."""
+    try:
+        run = _RUN.decode(text)
+    except msgspec.ValidationError as bad:
+        raise Refused("usage", f"run: {bad}", "see docs/one-machine.md for the shape") from None
+    except msgspec.DecodeError as bad:
+        raise Refused("usage", f"run is not JSON: {bad}", "see docs/one-machine.md for the shape") from None
+    _check_run(run)
+    return run
+
+
+def _check_run(run: Run) -> None:
+    commands = [run.command, *run.commands.values()]
+    if any(not command or not command[0] for command in commands):
+        raise Refused("usage", "there is no command to run", "phalanx submit -g 1 -- python train.py")
+    if sum(len(word) + 1 for command in commands for word in command) > ARGV_MOST:
+        raise Refused("too_large", f"the command is longer than {ARGV_MOST // 1024} KiB", "put it into a script")
+    if any("\0" in word for command in commands for word in command):
+        raise Refused("usage", "the command holds a NUL byte", "remove it")
+    size = sum(len(key) + len(value) + 2 for key, value in run.env.items())
+    if size > ENV_MOST:
+        raise Refused(
+            "too_large",
+            f"the environment has {size // 1024} KiB, the most is {ENV_MOST // 1024} KiB",
+            "submit with --clean-env, and name what the job needs with --env",
+        )
+    if any(not _ENV_KEY.fullmatch(key) or "\0" in value for key, value in run.env.items()):
+        raise Refused("usage", "the environment holds a name or a value that no process can have", "use --clean-env")
+    if run.cwd and not run.cwd.startswith("/"):
+        raise Refused("usage", f"the working directory {show(run.cwd)} is not absolute", "give a whole path")
+    if not 0 <= run.grace_s <= GRACE_MOST_S:
+        raise Refused("usage", f"grace must be 0 to {GRACE_MOST_S:g} s (got {run.grace_s:g})", "use --grace 30s")
+    if not 0 <= run.restarts <= RESTARTS_MOST:
+        raise Refused("usage", f"restarts must be 0 to {RESTARTS_MOST} (got {run.restarts})", "use --restarts 3")
+    if run.progress_regex:
+        _check_regex(run.progress_regex)
+
+
+def _check_regex(text: str) -> None:
+    try:
+        groups = re.compile(text).groupindex
+    except re.error as bad:
+        raise Refused("usage", f"the progress regex cannot be read: {bad}", r"try 'step (?P<step>\d+)'") from None
+    if "step" not in groups or len(text) > 1000:
+        raise Refused("usage", "the progress regex has no group named step", r"try 'step (?P<step>\d+)'")
+
+
+def check_name(name: str) -> None:
+    """A name that fits on a line of a table and cannot be taken for an id."""
+    if not _PLAIN_NAME.fullmatch(name) or name != name.strip():
+        raise Refused("usage", f"the name {show(name)} has control characters or spaces at its ends", "choose another")
+    if len(name) > NAME_MOST:
+        raise Refused("usage", f"the name has {len(name)} characters, the most is {NAME_MOST}", "choose a shorter one")
+    if name.isdecimal() or name == "-":
+        raise Refused("usage", f"the name {show(name)} could be taken for a job's id", "choose one with a letter in it")
+
+
+def read_begin(text: str, now_us: int, wall_s: float) -> int:
+    """When a job may start at the earliest, on the cluster's clock: "+10m", or a time of day with a date."""
+    if text.startswith("+"):
+        try:
+            return now_us + duration_us(text[1:])
+        except BadText as bad:
+            raise Refused("usage", f"begin {bad}", "write --begin +10m or --begin 2026-11-16T09:00") from None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refused(
+            "usage", f"begin {show(text)} is no time", "write --begin +10m or --begin 2026-11-16T09:00"
+        ) from None
+    return now_us + round((at.astimezone().timestamp() - wall_s) * 1e6)
+
+
+def _name_of(command: Sequence[str]) -> str:
+    """What a job without a name is called: its script, or its program."""
+    words = [word for word in command if word]
+    program = words[0].rsplit("/", 1)[-1]
+    if re.fullmatch(r"python[0-9.]*|sh|bash|zsh|torchrun|accelerate|deepspeed", program):
+        script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), "")
+        program = script.rsplit("/", 1)[-1].rsplit(".", 1)[0] or program
+    kept = re.sub(r"[^\w.+@:-]+", "-", program).strip("-")[:NAME_MOST]
+    return f"job-{kept}" if not kept or kept.isdecimal() else kept
+
+
+def options_of(values: Mapping[str, Any]) -> bytes:
+    """What the core remembers of a submission beside gang and run; defaults are left out."""
+    return msgspec.json.encode({key: value for key, value in values.items() if value not in (None, False, "", [])})

@@ -1,0 +1,284 @@
+"""Plays a copy of the logical cluster forward: who would start when, and what lets them.
+
+The same engine and policy as the daemon's. What it believes of run times stays as it is; how long gangs really run
+is a guess, low, middle or high, and comes from the caller. Pure but for a meter of processor time that ends a look
+which takes too long; runs beside the loop, on a copy that nobody else has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from phalanx.control.belief import Belief, _Course
+from phalanx.control.forward import Forward, Happens
+from phalanx.control.state import State
+from phalanx.engine.lifecycle import Phase
+from phalanx.engine.policy import Policy
+from phalanx.engine.session import Session
+from phalanx.engine.turns import Turns, order_turns
+from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.plan import Bind, Plan, Seats
+
+Triple = tuple[int, int, int]  # low, middle and high, in microseconds
+
+LOW: Final = 0
+MIDDLE: Final = 1
+HIGH: Final = 2
+
+#: Starts that are looked for: a list of more is read by nobody.
+STARTS_MOST: Final = 400
+HORIZON_US: Final = 60 * 86_400_000_000
+#: Waiting gangs that a look keeps of each kind: the first in order, the shortest, those behind a gate.
+KEPT_MOST: Final = 120
+#: In each queue at least so many are kept, however many queues there are.
+_KEPT_LEAST: Final = 20
+
+
+@dataclass(slots=True)
+class Lengths:
+    """How long gangs run, by number, and how somebody came to think so."""
+
+    whole: dict[int, Triple] = field(default_factory=dict)  # of waiting gangs, at their largest size
+    left: dict[int, Triple] = field(default_factory=dict)  # of running gangs, from now, at their present size
+    source: dict[int, str] = field(default_factory=dict)  # stated, progress, runs, person or nothing
+
+    def same(self, which: int, other: int) -> bool:
+        """Whether two of low, middle and high are the same for everybody."""
+        tables = (self.whole, self.left)
+        return all(triple[which] == triple[other] for table in tables for triple in table.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What let somebody start: `end`, `shrink` or `leave` of a gang, or `time` alone."""
+
+    what: str
+    gang: int = -1
+
+
+@dataclass(slots=True)
+class Stay:
+    """A gang on some devices for a while."""
+
+    gang: int
+    devices: tuple[int, ...]
+    start_us: int
+    end_us: int | None = None  # None: beyond what was looked at
+    fresh: bool = False  # it does not run yet
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a look showed."""
+
+    now_us: int
+    starts: dict[int, tuple[int, Cause]] = field(default_factory=dict)
+    stays: list[Stay] = field(default_factory=list)
+    whole: bool = True  # nothing was left out for lack of time
+
+
+class Enough(Exception):  # noqa: N818 - no failure: the look has seen what it was asked for
+    """Stop looking."""
+
+
+class Guess(Belief):
+    """How gangs would fare if they ran as long as guessed."""
+
+    def __init__(self, state: State, lengths: Lengths, which: int) -> None:
+        """`which`: LOW, MIDDLE or HIGH."""
+        self._lengths, self._which = lengths, which
+        super().__init__(state)
+
+    def _read(self, number: int) -> _Course:
+        course = super()._read(number)
+        left = self._lengths.left.get(number)
+        if left is None:
+            return course
+        gang = self._state.gangs[number]
+        course.end_us = self._state.now_us + max(1, left[self._which])
+        left_us = self._work(gang, course.end_us - self._state.now_us, course.members)
+        course.unsaved_left_us = max(1, course.unsaved_left_us + left_us - course.left_us)
+        course.left_us = left_us
+        return course
+
+    def _whole_us(self, number: int) -> int:
+        whole = self._lengths.whole.get(number)
+        return super()._whole_us(number) if whole is None else max(1, whole[self._which])
+
+
+class Watcher:
+    """Writes down who starts and what let them, until it has seen enough."""
+
+    def __init__(
+        self, state: State, wanted: Collection[int] | None, meter: Callable[[], float], budget_s: float
+    ) -> None:
+        """`wanted`: whoever must have started; None: as many as there is time for."""
+        self.seen = Seen(state.now_us)
+        self._state, self._wanted = state, None if wanted is None else set(wanted)
+        self._meter, self._until_s = meter, meter() + budget_s
+        self._freed: list[tuple[Cause, IntArray]] = []  # at this instant, with the devices that it gave back
+        self._at_us = -1
+        self._open: dict[int, Stay] = {}
+        self._held: dict[int, IntArray] = {}
+        for number, record in enumerate(state.records):
+            if record.phase.seated:
+                start_us = int(state.running.columns["start_us"][record.row])
+                self._sit(number, start_us, fresh=record.phase is not Phase.RUNNING)
+
+    def on_submit(self, number: int, at_us: int) -> None:
+        """Nobody comes: what is asked is what becomes of those who are here."""
+
+    def on_bind(self, bind: Bind, at_us: int) -> None:
+        """A gang started."""
+        number = bind.gang
+        self._sit(number, at_us, fresh=True)
+        if number not in self.seen.starts:
+            self.seen.starts[number] = at_us, self._find_cause(number, at_us)
+            if self._wanted is not None:
+                self._wanted.discard(number)
+
+    def on_change(self, number: int, at_us: int, event: str) -> None:
+        """A gang has other seats."""
+        before = self._held.get(number)
+        self._leave(number, at_us)
+        self._sit(number, at_us, fresh=False)
+        if before is not None:
+            given = np.maximum(before - self._held[number], 0)
+            self._note_freed(Cause("shrink", number), given, at_us)
+
+    def on_end(self, number: int, at_us: int, how: str) -> None:
+        """A gang ended, or gave everything back."""
+        given = self._held.get(number)
+        self._leave(number, at_us)
+        if given is not None:
+            self._note_freed(Cause("leave" if how in ("evict", "yield") else "end", number), given, at_us)
+
+    def on_capacity(self, at_us: int) -> None:
+        """Machines do not come and go in a look ahead."""
+
+    def on_plan(self, plan: Plan, at_us: int) -> None:
+        """A cycle is over: go on, or stop here."""
+        if self._wanted is not None and not self._wanted:
+            raise Enough
+        if len(self.seen.starts) >= STARTS_MOST or self._meter() >= self._until_s:
+            self.seen.whole = False
+            raise Enough
+
+    def _find_cause(self, number: int, at_us: int) -> Cause:
+        """Of all who gave something back just now, the one that gave most of what it sits on."""
+        freed = self._freed if self._at_us == at_us else []
+        if not freed:
+            return Cause("time")
+        mine = self._held[number]
+        return max(freed, key=lambda entry: int(np.minimum(entry[1], mine).sum()))[0]
+
+    def _note_freed(self, cause: Cause, given: IntArray, at_us: int) -> None:
+        if at_us != self._at_us:
+            self._freed, self._at_us = [], at_us
+        self._freed.append((cause, given))
+
+    def _sit(self, number: int, at_us: int, *, fresh: bool) -> None:
+        held = sum_devices(self._state.records[number].seats, self._state.device_free.shape[1])
+        stay = Stay(number, tuple(np.flatnonzero(held).tolist()), at_us, fresh=fresh)
+        self._held[number], self._open[number] = held, stay
+        self.seen.stays.append(stay)
+
+    def _leave(self, number: int, at_us: int) -> None:
+        stay = self._open.pop(number, None)
+        self._held.pop(number, None)
+        if stay is not None:
+            stay.end_us = at_us
+
+
+def sum_devices(seats: Sequence[Seats], slots: int) -> IntArray:
+    """Thousandths of each device that some seats take, on all nodes together."""
+    total = np.zeros(slots, dtype=np.int64)
+    for each in seats:
+        if len(each.nodes):
+            total += each.devices.sum(axis=0)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """When to stop looking."""
+
+    meter: Callable[[], float]
+    budget_s: float
+
+
+def look(
+    state: State,
+    policy: Policy,
+    lengths: Lengths,
+    which: int,
+    bound: Bound,
+    *,
+    wanted: Collection[int] | None = None,
+    events: Sequence[Happens] = (),
+) -> Seen:
+    """Play a state forward that nobody else uses, until the wanted have started or a bound is reached."""
+    guess = Guess(state, lengths, which)
+    watcher = Watcher(state, wanted, bound.meter, bound.budget_s)
+    forward = Forward(state, policy, guess, watcher)
+    for end in guess.ends_now():
+        forward._expect(end)  # noqa: SLF001 - as control.what_if does: a clock that starts with a cluster at work
+    # A word that nobody understands makes an instant of now: one pass, whatever else happens.
+    first = Happens(state.now_us, "look")
+    try:
+        forward.run((), [first, *events], state.now_us + HORIZON_US)
+    except Enough:
+        pass
+    return watcher.seen
+
+
+# ---------------------------------------------------------------------- who matters
+
+
+def thin_out(state: State, policy: Policy, keep: Collection[int]) -> list[int]:
+    """Drop waiting gangs that do not matter for the next starts; the answer is the numbers of those who stay.
+
+    With ten thousand waiting, who starts next is decided among the first in order and, where the policy fills gaps
+    with the shortest, among the shortest. The rest only costs time. The state must be a copy.
+    """
+    pending = state.pending
+    alive = np.flatnonzero(pending.alive)
+    numbers = pending.columns["gang"]
+    if len(alive) > 2 * KEPT_MOST:
+        turns = order_turns(Session(state.borrow(), policy))
+        kept = np.zeros(len(pending.alive), dtype=np.bool_)
+        for turn in _choose_turns(turns, policy).tolist():
+            kept[turns.rows_of(turn)] = True
+        gated = np.flatnonzero(pending.alive & (pending.columns["gate"] != 0))
+        kept[gated[:KEPT_MOST]] = True
+        kept |= np.isin(numbers, list(keep))
+        kept |= _mates(state, kept)
+        dropped = alive[~kept[alive]]
+        for number in numbers[dropped].tolist():
+            state.records[number].phase = Phase.CANCELLED  # nobody may tell it of an end: its row is another's soon
+        pending.remove(dropped)
+        state.unsettle()
+    return [int(number) for number in numbers[np.flatnonzero(pending.alive)].tolist()]
+
+
+def _choose_turns(turns: Turns, policy: Policy) -> IntArray:
+    """The first of every queue, and the shortest where those may fill gaps."""
+    queues = np.unique(turns.queue)
+    share = max(_KEPT_LEAST, KEPT_MOST // max(1, len(queues)))
+    chosen = [np.flatnonzero(turns.queue == queue)[:share] for queue in queues.tolist()]
+    if policy.fill == "shortest":
+        chosen.append(np.argsort(turns.length_us, kind="stable")[:KEPT_MOST])
+    return np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
+
+
+def _mates(state: State, kept: BoolArray) -> BoolArray:
+    """Rows of gangs that start together with somebody who is kept."""
+    group = state.pending.columns["group"]
+    wanted = np.unique(group[kept & (group >= 0)])
+    found: BoolArray = state.pending.alive & np.isin(group, wanted)
+    return found
+

@@ -1,0 +1,222 @@
+"""What a daemon does first: find out what became of everything while nobody looked.
+
+The store says what was decided, the run directories say what was done. Where the two differ, the
+table of docs/one-machine.md says who is right: an attempt that nobody let through the gate never was; one that
+went through is adopted; one whose end was noted is ended; one whose shim died without a word has failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from phalanx.frontends.host.core.admission import Admission
+from phalanx.frontends.host.core.ending import Ending
+from phalanx.frontends.host.core.hub import Fact, Hub, log
+from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
+from phalanx.frontends.host.core.seatmap import join_seats
+from phalanx.frontends.host.core.starting import Starting
+from phalanx.frontends.host.messages import ENDED
+from phalanx.frontends.host.ports import Found, Refused
+from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob
+
+
+class Recovery:
+    """One pass over everything that is on disk."""
+
+    def __init__(self, hub: Hub, admission: Admission, starting: Starting, ending: Ending) -> None:
+        """Nothing was looked at yet."""
+        self.hub, self.admission, self.starting, self.ending = hub, admission, starting, ending
+        self.adopted = self.requeued = self.ended = self.strays = 0
+
+    async def run(self) -> None:
+        """Bring every job back to where it really is."""
+        hub = self.hub
+        found = {each.run: each for each in await hub.launcher.find()}
+        rows = {record.run: record for record in hub.store.runs()}
+        doomed: list[int] = []
+        for record in hub.store.jobs():
+            try:
+                gang = hub.intake.read_gang(record.gang)
+            except Refused as bad:  # its queue is gone from the settings, for example
+                log.error("job %d cannot be read any more: %s", record.id, bad)
+                gang = hub.intake.read_gang(_without_queue(record.gang))
+            self.admission.newest = max(self.admission.newest, record.id)
+            job = self.admission.make(record, gang)
+            job.state = "pending"
+            job.ledger = dict(msgspec.json.decode(record.ledger)) if record.ledger else {}
+            job.progress = msgspec.json.decode(record.progress) if record.progress else None
+            self._note_ended_dependencies(job)
+            doomed += self.admission.enter(job)
+            if job.pin is not None:
+                hub.planner.pin(hub.now_us(), job.number, job.pin)
+        for name, run in rows.items():
+            await self._settle(run, found.pop(name, None))
+        for stray in found.values():
+            await self._clear(stray)
+        await self.ending.cancel_others(doomed, "what it waited for did not succeed")
+        log.info(
+            "recovered: %d jobs, %d adopted, %d to start again, %d ended meanwhile, %d strays",
+            *(len(hub.register), self.adopted, self.requeued, self.ended, self.strays),
+        )
+
+    def _note_ended_dependencies(self, job: Job) -> None:
+        """What it waits for may have ended before: then it is not among those that come back."""
+        for name in job.gang.after.names:
+            stored = self.hub.store.job(int(name)) if name.isdecimal() else None
+            if stored is None or stored.state in ENDED:
+                # One that is forgotten ended well: had it not, this job would have been cancelled with it.
+                self.hub.planner.note_ended(name, well=stored is None or stored.state == "completed")
+
+    # ------------------------------------------------------------------ one attempt
+
+    async def _settle(self, run: RunRecord, found: Found | None) -> None:
+        hub = self.hub
+        job = hub.register.by_id.get(run.job)
+        if job is None or job.ended or run.attempt != job.attempt:
+            if found is not None:
+                await self._clear(found)
+            await hub.commit(DropRun(run.run))
+            return
+        live = _live_of(run)
+        intent: dict[str, Any] = msgspec.json.decode(run.intent) if run.intent else {}
+        live.purpose, live.by = intent.get("purpose"), str(intent.get("by", ""))
+        if found is not None and found.went:
+            await self._went(job, live, run, found)
+        elif run.state == "starting":
+            await self._never(job, live, found)
+        else:  # it ran, and nothing at all is left of it: the disk lost its directory, or the machine was reset
+            live.failure = {"rank": None, "why": "nothing is left of it: its run directory is gone"}
+            await self._over(job, live, run)
+
+    async def _never(self, job: Job, live: Live, found: Found | None) -> None:
+        """Nobody passed the gate: it waits again and nothing is charged."""
+        hub = self.hub
+        self.requeued += 1
+        if found is not None:
+            await hub.launcher.abort(live.run)
+            await hub.launcher.forget(live.run)
+        if live.purpose == CANCEL:
+            hub.planner.cancel(hub.now_us(), job.number)
+            await self.ending.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})], live)
+            return
+        facts: list[Fact] = [(job.id, "gone", {"why": "the daemon stopped before it began"})]
+        await hub.commit(DropRun(live.run), UpdateJob(job.id, state="pending"), facts=facts)
+
+    async def _went(self, job: Job, live: Live, run: RunRecord, found: Found) -> None:
+        hub = self.hub
+        live.phase = "stopping" if live.purpose else "running"
+        live.started_us = live.saved_us = job.start_us = job.start_us if job.start_us is not None else hub.now_us()
+        live.generation = max(run.generation, found.generation)
+        self._take_members(live, found)
+        if found.lost and live.purpose is None:
+            live.failure = {"rank": None, "why": _lost_why(found)}
+        self._seat(job, live)
+        if found.done or found.lost or not found.alive:
+            await self._over(job, live, run, found)
+            return
+        self.adopted += 1
+        job.live, job.state = live, "stopping" if live.purpose in (CANCEL, TIME, FAIL) else "running"
+        hub.occupancy.take(live, [member for member in live.members.values() if not _left(member)])
+        await hub.commit(hub.put_run(live, live.phase), UpdateJob(job.id, state=job.state, start_us=job.start_us))
+        for tell in self.starting.on_started:
+            tell(job, live)
+        if live.purpose is not None:
+            await self.ending.tell_to_go(job, live)
+        for key, (code, signal) in found.exits.items():
+            self.ending.note_exit(job, live, key, code, signal, "")
+        self.ending.resizing.resume(job, live)
+
+    def _take_members(self, live: Live, found: Found) -> None:
+        """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""
+        for key, (pid, start) in found.members.items():
+            member = live.members.get(key)
+            if member is not None:
+                member.pid, member.start = pid, start
+        for key in [key for key in live.members if key not in found.members]:
+            del live.members[key]  # planned, and never brought to a gate
+        for key, (code, signal) in found.exits.items():
+            member = live.members.get(key)
+            if member is not None and member.leaving:
+                member.exited, member.code, member.signal = True, code, signal
+
+    def _seat(self, job: Job, live: Live) -> None:
+        """The engine sees it where it sits, or sees it wait if it was on its way out for somebody."""
+        hub = self.hub
+        staying = [member for member in live.members.values() if not member.leaving]
+        if live.purpose in (EVICT, MOVE) or not staying:
+            return
+        seats = join_seats(job.gang, staying, len(hub.devices))
+        hub.planner.seat(hub.now_us(), job.number, seats, live.started_us or 0)
+        if live.purpose == CANCEL:
+            hub.planner.cancel(hub.now_us(), job.number)
+
+    async def _over(self, job: Job, live: Live, run: RunRecord, found: Found | None = None) -> None:
+        """The attempt has ended while nobody looked."""
+        self.ended += 1
+        job.live = live
+        if live.phase == "waiting":
+            live.phase = "running"
+            self._seat(job, live)
+        for key, (code, signal) in (found.exits if found is not None else {}).items():
+            member = live.members.get(key)
+            if member is None or member.exited:
+                continue
+            member.exited, member.code, member.signal = True, code, signal
+            if code != 0 and not member.leaving and live.failure is None and live.purpose is None:
+                live.failure = _failure(member)
+        rebooted = run.boot_id != self.hub.boot_id or (found is not None and not found.same_boot)
+        well = all(member.code == 0 for member in live.members.values())
+        if rebooted and not well and live.purpose is None:
+            live.failure = {"rank": None, "why": "the machine restarted while it ran", "reboot": True}
+            if job.gang.preemptible or job.on_preempt == "requeue":
+                job.restarts_left += 1  # a reboot is nobody's failure
+        await self.ending.finish(job, live)
+
+    async def _clear(self, stray: Found) -> None:
+        """A run that nobody knows of: it ends here."""
+        self.strays += 1
+        log.warning("run %s belongs to no job of ours; it is killed", stray.run)
+        if stray.alive:
+            await self.hub.launcher.stop(stray.run, None, "KILL", 0.0)
+        else:
+            await self.hub.launcher.forget(stray.run)
+
+
+def _live_of(run: RunRecord) -> Live:
+    members = {
+        entry["key"]: Member(
+            key=entry["key"],
+            role=entry["role"],
+            devices=tuple((int(device), int(milli)) for device, milli in entry["devices"]),
+            rank=entry["rank"],
+            pid=entry.get("pid"),
+            start=entry.get("start"),
+            leaving=bool(entry.get("leaving")),
+            joined=int(entry.get("joined", 1)),
+        )
+        for entry in msgspec.json.decode(run.devices)
+    }
+    return Live(run.job, run.attempt, members, generation=run.generation)
+
+
+def _left(member: Member) -> bool:
+    return member.exited and member.leaving
+
+
+def _failure(member: Member) -> dict[str, Any]:
+    how = f"was killed by signal {member.signal}" if member.signal is not None else f"exited with code {member.code}"
+    return {"rank": member.rank, "exit_code": member.code, "signal": member.signal, "why": f"rank {member.rank} {how}"}
+
+
+def _lost_why(found: Found) -> str:
+    if not found.same_boot:
+        return "the machine restarted while it ran"
+    return "its shim was killed; what was left of it has been killed too"
+
+
+def _without_queue(gang: bytes) -> bytes:
+    tree = msgspec.json.decode(gang)
+    tree.pop("queue", None)
+    return msgspec.json.encode(tree)

@@ -1,0 +1,323 @@
+"""Changes of size while a gang runs, and what members say of themselves.
+
+A shrink names who leaves and waits until they are gone; a growth brings new members to a gate of
+their own, asks the old ones to make ready, and lets the new ones through. Ranks afterwards: whoever
+stays, in the order of the old ranks, then whoever came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx.frontends.host.core.books import Books
+from phalanx.frontends.host.core.hub import Fact, Hub, log
+from phalanx.frontends.host.core.intake import read_run
+from phalanx.frontends.host.core.jobs import Job, Live, Member
+from phalanx.frontends.host.core.jobs import Resizing as Underway
+from phalanx.frontends.host.core.planner import Begin, Change
+from phalanx.frontends.host.core.seatmap import join_seats, match
+from phalanx.frontends.host.core.starting import Starting, note_ready
+from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.ports import CannotStart
+from phalanx.model.plan import Cause, Seats
+
+
+class Resizing:
+    """Carries resizes out."""
+
+    def __init__(self, hub: Hub, starting: Starting, books: Books) -> None:
+        """Nothing is under way."""
+        self.hub, self.starting, self.books = hub, starting, books
+        self._later: dict[int, tuple[Seats, ...]] = {}  # the newest wish for a job that is changing already
+        starting.on_started.append(self._started)
+
+    # ------------------------------------------------------------------ words of members
+
+    def on_message(self, job: Job, live: Live, key: int, message: Mapping[str, Any]) -> None:
+        """A member says something of its own."""
+        member = live.members.get(key)
+        kind = message.get("type")
+        if member is None:
+            return
+        if kind == "hello":
+            member.speaks = frozenset(str(word) for word in message.get("speaks", ()))
+            self._note_manners(job, live)
+        elif kind == "status":
+            self.books.note_status(job, live, message)
+        elif kind == "answer":
+            self._on_answer(job, live, member, message)
+
+    def all_speak(self, live: Live, word: str) -> bool:
+        """Whether every present member understands this."""
+        present = live.present()
+        return bool(present) and all(member.speaks is not None and word in member.speaks for member in present)
+
+    def _note_manners(self, job: Job, live: Live) -> None:
+        if job.gang.elastic and live.purpose is None and self.all_speak(live, "shrink"):
+            self.hub.planner.set_manners(self.hub.now_us(), job.number, elastic=True)
+            self.hub.stir()
+
+    def _on_answer(self, job: Job, live: Live, member: Member, message: Mapping[str, Any]) -> None:
+        under = live.resizing
+        if under is None or message.get("id") != under.id:
+            return
+        if message.get("verdict") == "refuse":
+            log.info("job %d refuses to change: %s", job.id, message.get("why"))
+            self.hub.spawn(self._revert(job, live, under, str(message.get("why") or "the job refused")))
+            return
+        under.done.add(member.key)
+        if under.joining and under.told and self._everybody_ready(live, under):
+            self.hub.spawn(self._let_in(job, live, under))
+
+    @staticmethod
+    def _everybody_ready(live: Live, under: Underway) -> bool:
+        old = {member.key for member in live.present() if member.key not in under.joining and not member.leaving}
+        return old <= under.done
+
+    # ------------------------------------------------------------------ changes
+
+    def plan(self, job: Job, change: Change) -> None:
+        """The plan gives it other seats."""
+        live = job.live
+        if live is None or job.next is not None:
+            self.starting.plan(job, Begin(job.number, change.seats))
+            return
+        if live.purpose is not None:
+            return
+        if live.resizing is not None or live.phase != "running":
+            self._later[job.id] = change.seats
+            return
+        self._begin(job, live, change.seats)
+
+    def _started(self, job: Job, live: Live) -> None:
+        seats = self._later.pop(job.id, None)
+        if seats is not None and live.purpose is None:
+            self._begin(job, live, seats)
+
+    def _begin(self, job: Job, live: Live, seats: tuple[Seats, ...]) -> None:
+        leaving, places = match(job.gang, seats, live.present())
+        if not leaving and not places:
+            return
+        fresh = max(live.members) + 1
+        joining = [
+            Member(fresh + at, role, devices, rank=-1, joined=live.generation + 1)
+            for at, (role, devices) in enumerate(places)
+        ]
+        self._go(job, live, leaving, joining)
+
+    def _go(self, job: Job, live: Live, leaving: list[Member], joining: list[Member]) -> None:
+        live.generation += 1
+        under = Underway(
+            id=f"r{live.attempt}.{live.generation}",
+            generation=live.generation,
+            leaving=frozenset(member.key for member in leaving),
+            joining=frozenset(member.key for member in joining),
+            since_us=self.hub.now_us(),
+        )
+        live.resizing = under
+        for member in leaving:
+            member.leaving = True
+        self.hub.spawn(self._carry_out(job, live, under, joining))
+
+    async def _carry_out(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
+        hub = self.hub
+        staying = [member for member in live.present() if not member.leaving]
+        intent = {"generation": under.generation, "leaving": sorted(under.leaving), "joining": sorted(under.joining)}
+        await hub.commit(hub.put_run(live, "running", resize=intent))
+        crashpoint("resize.after_commit")
+        if under.leaving:
+            await self._ask_to_leave(job, live, under, len(staying))
+        if not joining:
+            self.on_exit(job, live)
+            return
+        for member in joining:
+            live.members[member.key] = member
+        self._await_seats(job, live, under, joining)
+
+    async def _ask_to_leave(self, job: Job, live: Live, under: Underway, left: int) -> None:
+        hub = self.hub
+        ranks = sorted(member.rank for member in live.members.values() if member.key in under.leaving)
+        message = {
+            "type": "shrink",
+            "id": under.id,
+            "generation": under.generation,
+            "members": left,
+            "leaving": ranks,
+            "deadline_s": hub.settings.resize_s,
+        }
+        await hub.launcher.tell(live.run, None, message)
+        hub.agenda.at(hub.now_us() + round(hub.settings.resize_s * 1e6), lambda: self._insist(job, live, under))
+
+    def _insist(self, job: Job, live: Live, under: Underway) -> None:
+        """Their time is over: whoever had to leave and is still there is made to."""
+        if live.resizing is under and live.purpose is None:
+            late = [key for key in under.leaving if not live.members[key].exited]
+            if late:
+                self.hub.spawn(self.hub.launcher.stop(live.run, late, "TERM", job.grace_s))
+
+    def on_exit(self, job: Job, live: Live) -> None:
+        """Somebody who had to leave is gone; when all are, the change is done."""
+        under = live.resizing
+        if under is None or any(not live.members[key].exited for key in under.leaving):
+            return
+        if not under.joining:
+            self.hub.spawn(self._finish(job, live, under))
+        else:
+            self._await_seats(job, live, under, [live.members[key] for key in sorted(under.joining)])
+
+    # ------------------------------------------------------------------ growing
+
+    def _await_seats(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
+        """New members come when their seats are really free; until then somebody looks again now and then."""
+        hub = self.hub
+        if live.resizing is not under or live.purpose is not None or under.told:
+            return
+        waits = any(not live.members[key].exited for key in under.leaving)
+        if waits or hub.occupancy.blockers(joining):
+            hub.agenda.at(hub.now_us() + 200_000, lambda: self._await_seats(job, live, under, joining))
+            return
+        under.told = True
+        hub.occupancy.take(live, joining)
+        hub.spawn(self._bring(job, live, under, joining))
+
+    async def _bring(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
+        hub = self.hub
+        self._number_ranks(live, under)
+        try:
+            orders = self.starting.orders(job, live, read_run(hub.store.load_run(job.id)), joining)
+            note_ready(live, await hub.launcher.add(live.run, under.generation, orders))
+        except CannotStart as bad:
+            await self._revert(job, live, under, str(bad))
+            return
+        old = [member.key for member in live.present() if member.key not in under.joining and not member.leaving]
+        message = {
+            "type": "prepare",
+            "id": under.id,
+            "generation": under.generation,
+            "members": len(old) + len(joining),
+            "deadline_s": hub.settings.resize_s,
+        }
+        await hub.launcher.tell(live.run, old, message)
+        hub.agenda.at(hub.now_us() + round(hub.settings.resize_s * 1e6), lambda: self._give_up(job, live, under))
+        if self._everybody_ready(live, under):
+            await self._let_in(job, live, under)
+
+    def _give_up(self, job: Job, live: Live, under: Underway) -> None:
+        if live.resizing is under and live.purpose is None and under.joining:
+            self.hub.spawn(self._revert(job, live, under, "the old members were not ready in time"))
+
+    async def _let_in(self, job: Job, live: Live, under: Underway) -> None:
+        if live.resizing is not under or live.purpose is not None:
+            return
+        await self.hub.launcher.go(live.run, under.generation)
+        await self._finish(job, live, under)
+
+    async def _revert(self, job: Job, live: Live, under: Underway, why: str) -> None:
+        """It goes on as it was; nobody counts on its size for the rest of this attempt."""
+        if live.resizing is not under:
+            return
+        hub = self.hub
+        live.resizing = None
+        joined = [live.members[key] for key in under.joining if key in live.members]
+        if joined:
+            await hub.launcher.stop(live.run, [member.key for member in joined], "KILL", 0.0)
+        for member in joined:
+            member.leaving = member.exited = True
+        for key in under.leaving:
+            live.members[key].leaving = live.members[key].exited
+        hub.occupancy.give(live, joined)
+        now_us = hub.now_us()
+        if live.purpose is None:
+            seats = join_seats(job.gang, live.present(), len(hub.devices))
+            hub.planner.resize_to(now_us, job.number, seats, Cause.PIN)
+            hub.planner.set_manners(now_us, job.number, elastic=False)
+        await hub.commit(hub.put_run(live, "running"), facts=[(job.id, "refuse", {"why": why})])
+        self._settle_claims()
+        hub.stir()
+
+    def _settle_claims(self) -> None:
+        """Whoever was given seats that are not coming free waits again."""
+        hub = self.hub
+        for number in list(self.starting.waiting):
+            job = hub.register.by_id[number]
+            live = job.next
+            if live is None or job.live is not None:
+                continue
+            busy = {run for run in hub.occupancy.blockers(live.members.values()) if "." in run}
+            stays = [run for run in busy if self._stays(run)]
+            if stays:
+                self.starting.drop(job)
+                hub.planner.requeue(hub.now_us(), job.number)
+                job.state = "pending"
+
+    def _stays(self, run: str) -> bool:
+        holder = self.hub.register.by_id.get(int(run.partition(".")[0]))
+        live = None if holder is None else holder.live
+        return live is not None and live.run == run and live.purpose is None and live.resizing is None
+
+    # ------------------------------------------------------------------ done
+
+    def _number_ranks(self, live: Live, under: Underway) -> None:
+        staying = [m for m in live.present() if not m.leaving and m.key not in under.joining]
+        for rank, member in enumerate(staying):
+            member.rank = rank
+        for at, key in enumerate(sorted(under.joining)):
+            live.members[key].rank = len(staying) + at
+
+    async def _finish(self, job: Job, live: Live, under: Underway) -> None:
+        if live.resizing is not under:
+            return
+        hub = self.hub
+        live.resizing = None
+        gone = [live.members[key] for key in under.leaving]
+        seconds = (hub.now_us() - under.since_us) / 1e6
+        self.books.note_left(job, live, gone)
+        self.books.note_resize(job, live, seconds)
+        self._number_ranks(live, under)
+        size = len(live.present())
+        event = "grow" if len(under.joining) > len(under.leaving) else "shrink" if under.leaving else "grow"
+        fact: Fact = (job.id, event, {"members": size, "generation": under.generation, "took_s": round(seconds, 3)})
+        crashpoint("resize.before_done")
+        await hub.commit(hub.put_run(live, "running"), facts=[fact])
+        hub.meters.count_resize(event, seconds)
+        hub.occupancy.give(live, gone)
+        self._note_manners(job, live)
+        later = self._later.pop(job.id, None)
+        if later is not None and live.purpose is None:
+            self._begin(job, live, later)
+        self.starting.try_all()
+        hub.stir()
+
+    # ------------------------------------------------------------------ after a restart of the daemon
+
+    def resume(self, job: Job, live: Live) -> None:
+        """A shrink was under way when the last daemon stopped: ask again, by the same id."""
+        late = [member for member in live.present() if member.leaving]
+        if live.purpose is not None or not late:
+            return
+        under = Underway(
+            id=f"r{live.attempt}.{live.generation}",
+            generation=live.generation,
+            leaving=frozenset(member.key for member in late),
+            joining=frozenset(),
+            since_us=self.hub.now_us(),
+        )
+        live.resizing = under
+        self.hub.spawn(self._ask_to_leave(job, live, under, len(live.present()) - len(late)))
+
+    # ------------------------------------------------------------------ losses
+
+    def close_ranks(self, job: Job, live: Live, lost: Member) -> bool:
+        """A member died: go on with fewer, if the others understand that and enough are left."""
+        if live.phase != "running" or not job.gang.elastic or len(job.gang.roles) != 1 or live.resizing is not None:
+            return False
+        left = [member for member in live.present() if not member.leaving]
+        allowed = [size for size in job.gang.roles[0].sizes.allowed if size <= len(left)]
+        if not allowed or not self.all_speak(live, "shrink"):
+            return False
+        staying, extra = left[: allowed[-1]], left[allowed[-1] :]
+        seats = join_seats(job.gang, staying, len(self.hub.devices))
+        self.hub.planner.resize_to(self.hub.now_us(), job.number, seats, Cause.LOAN)
+        self._go(job, live, [lost, *extra], [])
+        return True

@@ -1,0 +1,333 @@
+"""Jobs as rows of a listing: where each stands, why, and one column that says what matters there.
+
+Reasons come from one explaining pass over everybody, kept until something happens. What a member wrote to its log is
+its owner's: of others' jobs one reads that a rank failed, not its last words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from phalanx.control.explain import Teller as Sentences
+from phalanx.control.explain import Told
+from phalanx.engine.cycle import schedule
+from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.jobs import (
+    EVICT,
+    GATE_ARRAY,
+    GATE_BEGIN,
+    GATE_HOLD,
+    GATE_SINGLETON,
+    MOVE,
+    Job,
+    Live,
+)
+from phalanx.frontends.host.core.words import devices_text, listing, moment, needs_text, span, start_text
+from phalanx.frontends.host.messages import Eta, Progress, Reason, Row
+from phalanx.frontends.host.ports import Caller, Refused
+from phalanx.frontends.host.store import JobRecord
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Reservation
+from phalanx.model.reason import Code
+from phalanx.model.resources import DEVICE_KIND, MILLI
+
+#: An explanation may be told again for so many times what it cost, and not for longer than this.
+EXPLAINED_MOST_US: Final = 2_000_000
+
+
+@dataclass(slots=True)
+class Explained:
+    """Why everybody waits, as one pass says it."""
+
+    reasons: dict[int, Told] = field(default_factory=dict)  # by gang number
+    reservations: tuple[Reservation, ...] = ()
+    version: int = -1
+    at_us: int = 0
+    cost_us: int = 0
+
+
+def may_read(caller: Caller | None, uid: int) -> bool:
+    """Whether somebody may read what a job's members wrote, and how they were started; None: the daemon itself."""
+    return caller is None or caller.admin or caller.uid == uid
+
+
+class Rows:
+    """Tells where jobs stand."""
+
+    def __init__(self, hub: Hub, forecaster: Forecaster, meter: Callable[[], float] = time.thread_time) -> None:
+        """Nothing was explained yet."""
+        self.hub, self.forecaster, self._meter = hub, forecaster, meter
+        self._explained = Explained()
+        self._mates: dict[tuple[int, str], int] = {}
+
+    # ------------------------------------------------------------------ reasons
+
+    def explained(self, wanted: Sequence[int] = ()) -> Explained:
+        """Everybody's reasons; `wanted`: gangs that must be among them if they wait."""
+        known, planner = self._explained, self.hub.planner
+        now_us = self.hub.now_us()
+        if known.version == planner.version:
+            return known
+        young = now_us - known.at_us < min(EXPLAINED_MOST_US, PAUSE_FACTOR * known.cost_us)
+        if young and all(number in known.reasons for number in wanted):
+            return known
+        began_s = self._meter()
+        snapshot = planner.state.borrow()
+        reasons: dict[int, Told] = {}
+        reservations: tuple[Reservation, ...] = ()
+        if len(planner.state.pending):
+            plan = schedule(snapshot, planner.policy, explain=True)
+            sentences = Sentences(snapshot, plan)
+            sentences.eta_us = {}  # in seconds of the cluster's clock, which nobody reads here
+            rows = np.flatnonzero(snapshot.pending.alive).tolist()
+            numbers = snapshot.pending.gang[rows].tolist()
+            reasons = {number: sentences.tell(row) for number, row in zip(numbers, rows, strict=True)}
+            reservations = plan.reservations
+        cost_us = round((self._meter() - began_s) * 1e6)
+        self._explained = Explained(reasons, reservations, planner.version, now_us, cost_us)
+        return self._explained
+
+    def reason(self, job: Job, told: Mapping[int, Told], *, reads: bool = True) -> Reason | None:
+        """Why a job is where it is, in a sentence; None: there is nothing to say."""
+        if job.ended:
+            return self._reason_ended(job, reads=reads)
+        if job.next is not None:
+            return Reason("Starting", self._say_claim(job, job.next))
+        if job.live is not None:
+            return None
+        gate = self.say_gate(job)
+        if gate:
+            return Reason(Code.HELD.word, gate)
+        if job.infeasible:
+            return Reason(Code.INFEASIBLE.word, job.infeasible)
+        found = told.get(job.number)
+        if found is None or found[0] is Code.NONE:
+            return None
+        code, sentence, needed, available = found
+        if job.reason is not None and job.reason[0] == "CannotStart":
+            sentence = f"{sentence}; the last attempt could not be started: {job.reason[1]}"
+        return Reason(code.word, sentence, needed, available)
+
+    def _reason_ended(self, job: Job, *, reads: bool) -> Reason | None:
+        if job.state == "infeasible":
+            return Reason(Code.INFEASIBLE.word, job.infeasible or "can never run here")
+        if job.reason is None:
+            return None
+        code, sentence = job.reason
+        return Reason(code, sentence if reads else _without_log(job.failure, code, sentence))
+
+    def say_gate(self, job: Job) -> str:
+        """What keeps a job from its turn that the engine knows nothing of; empty if nothing does."""
+        if GATE_HOLD in job.gates:
+            return f"on hold; phalanx release {job.id}"
+        if GATE_BEGIN in job.gates and job.begin_us is not None:
+            return f"begins at {moment(self.hub.wall_at(job.begin_us), self.hub.clock.wall_s())}"
+        if GATE_ARRAY in job.gates and job.array is not None:
+            return f"at most {job.array[2]} of {job.array[0]} run at once"
+        if GATE_SINGLETON in job.gates:
+            mate = self._find_mate(job)
+            return f"waits for {mate.id if mate else 'another'} of the same name"
+        return ""
+
+    def _find_mate(self, job: Job) -> Job | None:
+        """The one of the same name and user whose end a singleton waits for."""
+        mates = (mate for mate in self.hub.register.named(job.name) if mate.uid == job.uid and mate.id != job.id)
+        return next((mate for mate in mates if not mate.ended and GATE_SINGLETON not in mate.gates), None)
+
+    def _say_claim(self, job: Job, live: Live) -> str:
+        if job.live is not None:
+            return "has other seats; begins there when it has left the present ones"
+        ways = self.hub.occupancy.blockers(live.members.values())
+        who = [way.partition(".")[0] if way.partition(".")[0].isdecimal() else way for way in ways]
+        if not who:
+            return "has its seats; starts any moment"
+        return f"has its seats; waits until {listing(who)} {'has' if len(who) == 1 else 'have'} left them"
+
+    # ------------------------------------------------------------------ rows
+
+    async def rows(self, jobs: Sequence[Job], *, with_eta: bool, caller: Caller | None = None) -> list[Row]:
+        """Rows in the order of the jobs."""
+        waiting = [job for job in jobs if job.state == "pending"]
+        etas: Mapping[int, Forecast] = {}
+        if with_eta and waiting:
+            few = len(waiting) <= 20
+            etas = await self.forecaster.forecasts([job.id for job in waiting] if few else None)
+        told: Mapping[int, Told] = {}
+        if waiting:
+            told = self.explained([job.number for job in waiting if not job.gates]).reasons
+        now_us, now_wall = self.hub.now_us(), self.hub.clock.wall_s()
+        return [self._row(job, told, etas.get(job.id), (now_us, now_wall), caller) for job in jobs]
+
+    def _row(
+        self, job: Job, told: Mapping[int, Told], eta: Forecast | None, now: tuple[int, float], caller: Caller | None
+    ) -> Row:
+        hub, gang = self.hub, job.gang
+        reads = may_read(caller, job.uid)
+        reason = self.reason(job, told, reads=reads)
+        if job.state != "pending":
+            eta = None
+        present = [] if job.live is None else job.live.present()
+        devices = sorted({device for member in present for device, _ in member.devices})
+        held = sum(milli for member in present for _, milli in member.devices) / MILLI
+        since_us = job.start_us if job.start_us is not None else job.end_us if job.ended else now[0]
+        until_us = job.end_us if job.end_us is not None else now[0]
+        return Row(
+            id=job.id,
+            name=job.name,
+            user=job.user,
+            queue=gang.queue,
+            state=job.state,  # type: ignore[arg-type]
+            members=len(present),
+            members_min=gang.members_min,
+            members_max=gang.members_max,
+            placement={hub.node: len(present)} if present else {},
+            reason=reason,
+            eta=None if eta is None else self.eta(eta),
+            gpus=held if present else job.gpus(),
+            devices=[hub.devices[device].uuid for device in devices],
+            priority=gang.priority,
+            submitted=hub.iso(job.submit_wall),
+            started=hub.iso(job.start_wall) or None,
+            ended=hub.iso(job.end_wall) or None,
+            waited_s=max(0, (now[0] if since_us is None else since_us) - job.submit_us) / 1e6,
+            ran_s=0.0 if job.start_us is None else max(0, until_us - job.start_us) / 1e6,
+            exit_code=job.exit_code,
+            attempt=job.attempt,
+            progress=_progress(job.progress),
+            array=None if job.array is None else f"{job.array[0]}[{job.array[1]}]",
+            info=self._info(job, reason, eta, devices, now[1], reads=reads),
+        )
+
+    def eta(self, forecast: Forecast) -> Eta:
+        """An expected start in people's time."""
+        at, low, high = (
+            self.hub.iso(self.hub.wall_at(us)) for us in (forecast.at_us, forecast.low_us, forecast.high_us)
+        )
+        return Eta(at, low, high, forecast.hangs_on, forecast.predicted)
+
+    # ------------------------------------------------------------------ the INFO column
+
+    def _info(
+        self, job: Job, reason: Reason | None, eta: Forecast | None, devices: list[int], now: float, *, reads: bool
+    ) -> str:
+        """The expected start while it waits, the places once it runs, how it ended afterwards."""
+        if job.ended:
+            return self._info_ended(job, reason, reads=reads)
+        if job.live is not None:
+            return self._info_live(job, job.live, devices)
+        if eta is None or job.gates:
+            return reason.message if reason is not None else "starts in this cycle"
+        walls = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
+        hangs_on = f" {eta.hangs_on}" if eta.hangs_on else ""
+        return f"starts {start_text(*walls, now)}{hangs_on}{', from earlier runs' if eta.predicted else ''}"
+
+    def _info_live(self, job: Job, live: Live, devices: list[int]) -> str:
+        where = devices_text(devices) or f"on {self.hub.node}"
+        if live.phase == "preparing":
+            return f"starting on {where}"
+        if live.purpose in (EVICT, MOVE):
+            return f"{where}, making way ({live.by})"
+        if live.purpose is not None:
+            return f"{where}, stopping"
+        if live.resizing is not None:
+            after = len(live.present()) - len(live.resizing.leaving) if not live.resizing.joining else None
+            return f"{where}, {'growing' if after is None else f'shrinking to {after}'}"
+        return where
+
+    def _info_ended(self, job: Job, reason: Reason | None, *, reads: bool) -> str:
+        ran = "" if job.start_us is None or job.end_us is None else f" after {span((job.end_us - job.start_us) / 1e6)}"
+        if job.state == "completed":
+            return f"exit 0{ran}"
+        if job.state == "failed":
+            code = "failed" if job.exit_code is None else f"exit {job.exit_code}"
+            return f"{code}: {reason.message}" if reason is not None else f"{code}{ran}"
+        return reason.message if reason is not None else job.state
+
+    # ------------------------------------------------------------------ rows of old
+
+    def row_of_record(self, record: JobRecord, caller: Caller | None = None) -> Row:
+        """The row of a job that is only on disk."""
+        gang = self._read_gang(record.gang)
+        reason = self._record_reason(record, reads=may_read(caller, record.uid))
+        options: Mapping[str, Any] = msgspec.json.decode(record.options) if record.options else {}
+        part = options.get("array")
+        ended_us = record.end_us if record.end_us is not None else record.submit_us
+        since_us = record.start_us if record.start_us is not None else ended_us
+        ran_s = 0.0 if record.start_us is None else max(0, ended_us - record.start_us) / 1e6
+        return Row(
+            id=record.id,
+            name=record.name,
+            user=record.user,
+            queue=record.queue,
+            state=record.state,  # type: ignore[arg-type]
+            members=0,
+            members_min=0 if gang is None else gang.members_min,
+            members_max=0 if gang is None else gang.members_max,
+            placement={},
+            reason=reason,
+            eta=None,
+            gpus=0.0 if gang is None else least_gpus(gang),
+            priority=0 if gang is None else gang.priority,
+            submitted=self.hub.iso(record.submit_wall),
+            started=self.hub.iso(record.start_wall) or None,
+            ended=self.hub.iso(record.end_wall) or None,
+            waited_s=max(0, since_us - record.submit_us) / 1e6,
+            ran_s=ran_s,
+            exit_code=record.exit_code,
+            attempt=record.attempt,
+            progress=_progress(msgspec.json.decode(record.progress) if record.progress else None),
+            array=None if part is None else f"{part['of']}[{part['index']}]",
+            info=_info_of_record(record, reason, ran_s),
+        )
+
+    def _read_gang(self, text: bytes) -> Gang | None:
+        try:
+            return self.hub.intake.read_gang(text)
+        except Refused:  # its queue is gone from the settings, for example
+            return None
+
+    @staticmethod
+    def _record_reason(record: JobRecord, *, reads: bool) -> Reason | None:
+        if not record.reason:
+            return None
+        code, sentence = msgspec.json.decode(record.reason)[:2]
+        failure = msgspec.json.decode(record.failure) if record.failure else None
+        return Reason(str(code), str(sentence) if reads else _without_log(failure, str(code), str(sentence)))
+
+
+def _info_of_record(record: JobRecord, reason: Reason | None, ran_s: float) -> str:
+    if record.state == "completed":
+        return f"exit 0 after {span(ran_s)}"
+    if record.state == "failed":
+        code = "failed" if record.exit_code is None else f"exit {record.exit_code}"
+        return f"{code}: {reason.message}" if reason is not None else f"{code} after {span(ran_s)}"
+    return reason.message if reason is not None else record.state
+
+
+def _without_log(failure: Mapping[str, Any] | None, code: str, sentence: str) -> str:
+    """How a job ended, without anything that its members wrote."""
+    if code not in ("Failed", "CannotStart"):
+        return sentence
+    why = str((failure or {}).get("why", ""))
+    return why if why and code == "Failed" else "failed"
+
+
+def least_gpus(gang: Gang) -> float:
+    """Devices of a gang at its least."""
+    return sum(role.sizes.least * role.shape.amount(DEVICE_KIND) for role in gang.roles) / MILLI
+
+
+def _progress(told: Mapping[str, Any] | None) -> Progress | None:
+    if not told or told.get("step") is None:
+        return None
+    return Progress(told["step"], told.get("total"), told.get("rate"))
+
+
+__all__ = ["Explained", "Rows", "least_gpus", "may_read", "needs_text"]

@@ -1,0 +1,246 @@
+"""From seats to running members: the two-phase start.
+
+Seats are given by the plan; the attempt is written down; the shim brings every member to the gate;
+that is written down too; then one word lets all of them through. At every point between, a daemon
+that dies leaves something that the next one knows how to go on from (docs/one-machine.md).
+"""
+
+from __future__ import annotations
+
+import pwd
+import socket
+from collections.abc import Awaitable, Callable
+
+from phalanx.frontends.host.core.environment import Setting, environment
+from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.intake import read_run
+from phalanx.frontends.host.core.jobs import CANCEL, Job, Live, Member
+from phalanx.frontends.host.core.planner import Begin
+from phalanx.frontends.host.core.seatmap import split_seats
+from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.messages import Run
+from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order, Ready
+from phalanx.frontends.host.store import Change, CloseEstimate, DropRun, UpdateJob
+
+#: Attempts that could not even be prepared, in a row, before the job is given up.
+UNPREPARED_MOST = 4
+
+
+class Starting:
+    """Brings planned attempts to life."""
+
+    def __init__(self, hub: Hub) -> None:
+        """Nobody waits."""
+        self.hub = hub
+        self.waiting: dict[int, None] = {}  # jobs whose next attempt waits for seats or for the last one to go
+        self.on_gone: Callable[[Job, Live], None] = lambda job, live: None  # an attempt that never began is over
+        self.on_started: list[Callable[[Job, Live], None]] = []
+        self.on_over: Callable[[Job, Live], Awaitable[None]] | None = None  # it was over before we knew it had begun
+        self._ports: dict[str, int] = {}
+        self._unprepared: dict[int, int] = {}
+
+    def plan(self, job: Job, begin: Begin) -> None:
+        """It has its seats; it begins as soon as they are really free."""
+        places = split_seats(job.gang, begin.seats)
+        members = {rank: Member(rank, role, devices, rank=rank) for rank, (role, devices) in enumerate(places)}
+        job.next = Live(job.id, job.attempt + 1, members, since_us=self.hub.now_us())
+        if job.live is None:
+            job.state = "starting"
+        self.waiting[job.id] = None
+        self.try_all()
+
+    def drop(self, job: Job) -> None:
+        """The plan took its seats back before it began."""
+        job.next = None
+        self.waiting.pop(job.id, None)
+
+    def try_all(self) -> None:
+        """Begin everybody whose seats are free, in the order in which they were given."""
+        if self.hub.store.full:  # what cannot be written down must not begin
+            self.hub.agenda.at(self.hub.now_us() + 2_000_000, self.try_all)
+            return
+        for number in list(self.waiting):
+            job = self.hub.register.by_id[number]
+            live = job.next
+            if live is None:
+                del self.waiting[number]
+            elif job.live is None and not self.hub.occupancy.blockers(live.members.values()):
+                del self.waiting[number]
+                self._take(job, live)
+
+    def _take(self, job: Job, live: Live) -> None:
+        job.next, job.live = None, live
+        live.attempt = job.attempt = job.attempt + 1
+        live.phase, job.state = "preparing", "starting"
+        self.hub.occupancy.take(live, live.members.values())
+        self.hub.spawn(self._start(job, live))
+
+    async def _start(self, job: Job, live: Live) -> None:
+        hub = self.hub
+        crashpoint("start.before_commit")
+        placed = {"attempt": live.attempt, "members": len(live.members), "devices": self._device_list(live)}
+        await hub.commit(
+            UpdateJob(job.id, state="starting", attempt=live.attempt),
+            hub.put_run(live, "starting"),
+            facts=[(job.id, "bind", placed)],
+        )
+        crashpoint("start.after_commit")
+        if _is_unwanted(live):
+            await self._never(job, live)
+            return
+        try:
+            order = self._order(job, live, read_run(hub.store.load_run(job.id)))
+            ready = await hub.launcher.prepare(order)
+        except CannotStart as bad:
+            await self._cannot(job, live, str(bad))
+            return
+        except OSError as bad:  # no more processes, descriptors or inodes
+            await hub.launcher.abort(live.run)
+            await self._cannot(job, live, bad.strerror or str(bad))
+            return
+        note_ready(live, ready)
+        await hub.commit(hub.put_run(live, "starting"))
+        crashpoint("start.before_go")
+        if _is_unwanted(live):
+            await hub.launcher.abort(live.run)
+            await self._never(job, live)
+            return
+        await hub.launcher.go(live.run, live.generation)
+        crashpoint("start.after_go")
+        await self.went(job, live)
+
+    async def went(self, job: Job, live: Live) -> None:
+        """Its members are through the gate."""
+        hub = self.hub
+        now_us, wall = hub.now_us(), hub.clock.wall_s()
+        live.phase, live.started_us = ("stopping" if live.purpose else "running"), now_us
+        self._unprepared.pop(job.id, None)
+        if live.purpose is None:
+            job.state = "running"
+            hub.planner.started(now_us, job.number)
+        changes: list[Change] = [hub.put_run(live, "running")]
+        if job.start_us is None:
+            job.start_us, job.start_wall = now_us, wall
+            hub.meters.count_admission((now_us - job.submit_us) / 1e6)
+            changes.append(CloseEstimate(job.id, now_us))
+        for tell in self.on_started:
+            tell(job, live)
+        await hub.commit(
+            UpdateJob(job.id, state=job.state, start_us=job.start_us, start_wall=job.start_wall),
+            *changes,
+            facts=[(job.id, "start", {"attempt": live.attempt, "members": len(live.members)})],
+        )
+        if live.over_early and self.on_over is not None:
+            await self.on_over(job, live)
+        elif live.purpose is not None:  # told to go while it was let through
+            await hub.launcher.stop(live.run, None, "TERM", job.grace_s)
+
+    async def _never(self, job: Job, live: Live) -> None:
+        """An attempt that nobody let through the gate is over, and costs nothing."""
+        hub = self.hub
+        live.phase = "gone"
+        hub.occupancy.give(live, live.members.values())
+        job.live = None
+        if live.purpose != CANCEL and not job.ended:
+            job.state = "starting" if job.next is not None else "pending"
+        await hub.commit(DropRun(live.run), UpdateJob(job.id, state=job.state))
+        await hub.launcher.forget(live.run)
+        self.on_gone(job, live)
+        self.try_all()
+        hub.stir()
+
+    async def _cannot(self, job: Job, live: Live, why: str) -> None:
+        hub = self.hub
+        log.warning("job %d cannot be started: %s", job.id, why)
+        failures = self._unprepared[job.id] = self._unprepared.get(job.id, 0) + 1
+        job.reason = ("CannotStart", why)
+        if live.purpose is None:
+            if failures >= UNPREPARED_MOST:
+                job.failure = {"why": why}
+                live.failure = {"rank": None, "why": f"cannot be started: {why}"}
+            else:
+                hub.planner.requeue(hub.now_us(), job.number, failed=True)
+        await self._never(job, live)
+
+    # ------------------------------------------------------------------ orders
+
+    def _order(self, job: Job, live: Live, run: Run) -> Order:
+        uid, gid, user = self._identity(job)
+        members = self.orders(job, live, run, list(live.members.values()))
+        cap = run.log_cap_bytes or self.hub.settings.log_cap_bytes
+        return Order(
+            job=job.id,
+            attempt=live.attempt,
+            generation=live.generation,
+            uid=uid,
+            gid=gid,
+            user=user,
+            members=members,
+            log_cap_bytes=min(cap, self.hub.settings.log_cap_bytes),
+            umask=run.umask & 0o777,
+            pids_max=self.hub.settings.pids_max,
+        )
+
+    def orders(self, job: Job, live: Live, run: Run, members: list[Member]) -> list[MemberOrder]:
+        """What the shim is told of these members."""
+        uuids = [device.uuid for device in self.hub.devices]
+        setting = Setting(uuids, self._port(live), str(self.hub.runs / live.run))
+        cwd = run.cwd or "/"
+        return [
+            MemberOrder(
+                member.key,
+                run.commands.get(member.role, run.command),
+                environment(run.env, job, live, member, setting),
+                cwd,
+            )
+            for member in members
+        ]
+
+    def _identity(self, job: Job) -> tuple[int, int, str]:
+        """Whom the members run as. A uid that now belongs to somebody else starts nothing."""
+        if not self.hub.system:
+            return job.uid, job.gid, ""
+        try:
+            entry = pwd.getpwuid(job.uid)
+        except KeyError:
+            raise CannotStart(f"user {job.user} (uid {job.uid}) does not exist any more") from None
+        if entry.pw_name != job.user:
+            raise CannotStart(f"uid {job.uid} was {job.user} at submit and is {entry.pw_name} now")
+        return entry.pw_uid, entry.pw_gid, entry.pw_name
+
+    def _port(self, live: Live) -> int:
+        """A port of loopback for the members' rendezvous, for the life of the attempt."""
+        port = self._ports.get(live.run)
+        if port is None:
+            taken = set(self._ports.values())
+            for _ in range(64):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", 0))
+                    port = int(probe.getsockname()[1])
+                if port not in taken:
+                    break
+            assert port is not None
+            self._ports[live.run] = port
+        return port
+
+    def let_go(self, live: Live) -> None:
+        """The attempt is over."""
+        self._ports.pop(live.run, None)
+
+    def _device_list(self, live: Live) -> list[str]:
+        used = sorted({device for member in live.members.values() for device, _ in member.devices})
+        return [self.hub.devices[device].uuid for device in used]
+
+
+def _is_unwanted(live: Live) -> bool:
+    """Whether somebody has changed their mind meanwhile."""
+    return live.purpose is not None
+
+
+def note_ready(live: Live, ready: Ready) -> None:
+    """Remember who stands at the gate."""
+    live.contained = ready.contained
+    for key, (pid, start) in ready.pids.items():
+        member = live.members.get(key)
+        if member is not None:
+            member.pid, member.start = pid, start

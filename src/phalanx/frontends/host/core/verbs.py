@@ -1,0 +1,186 @@
+"""What people do to jobs: cancel, hold, release, resize, edit, retry, preempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from phalanx.control.spec.errors import show
+from phalanx.frontends.host.core.admission import Admission
+from phalanx.frontends.host.core.ending import Ending
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.intake import check_name
+from phalanx.frontends.host.core.jobs import EVICT, GATE_HOLD, Job
+from phalanx.frontends.host.messages import Accepted, ArrayPart, Submission
+from phalanx.frontends.host.ports import Caller, Refused
+from phalanx.frontends.host.store import UpdateJob
+
+#: What `edit` may change, and the key of the gang schema behind it.
+EDITABLE: Final = {
+    "priority": "priority",
+    "time": "walltime",
+    "walltime": "walltime",
+    "kill_after": "kill_after",
+    "deadline": "deadline",
+    "queue": "queue",
+    "topology": "topology",
+    "preemptible": "preemptible",
+    "members": "members",
+    "select": "select",
+}
+
+
+class Verbs:
+    """Each takes a job that the caller may act on."""
+
+    def __init__(self, hub: Hub, admission: Admission, ending: Ending) -> None:
+        """Works on the parts of one core."""
+        self.hub, self.admission, self.ending = hub, admission, ending
+
+    async def cancel(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        """Nobody wants it any more; of one that has ended this is true already."""
+        await self.ending.cancel(job, caller.user)
+
+    async def hold(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        """A waiting job is passed over until it is released."""
+        self._must_wait(job, "held", f"phalanx cancel {job.id}, or phalanx preempt {job.id}")
+        self.admission.close_gate(job, GATE_HOLD)
+        await self.hub.commit(UpdateJob(job.id, held=True), facts=[(job.id, "hold", {"by": caller.user})])
+        self.hub.stir()
+
+    async def release(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        """A held job may have its turn."""
+        if GATE_HOLD not in job.gates:
+            raise Refused("conflict", f"job {job.id} is not on hold", f"see what it waits for: phalanx why {job.id}")
+        await self.hub.commit(UpdateJob(job.id, held=False), facts=[(job.id, "release", {"by": caller.user})])
+        self.admission.open_gate(job, GATE_HOLD)
+
+    async def preempt(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        """Let a running job give everything back as if somebody needed its seats, and wait again."""
+        live = job.live
+        if live is None or live.phase != "running" or live.purpose is not None:
+            raise Refused("conflict", f"job {job.id} is {job.state}, not running", f"phalanx show {job.id}")
+        by = "a drill" if body.get("drill") else caller.user
+        self.hub.planner.requeue(self.hub.now_us(), job.number)
+        await self.hub.commit(facts=[(job.id, "evict", {"cause": "drill" if body.get("drill") else "person"})])
+        self.ending.stop(job, live, EVICT, by)
+        self.hub.stir()
+
+    # ------------------------------------------------------------------ sizes
+
+    async def resize(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        """Pin an elastic job to a size, take the pin away, or change the range of one that waits."""
+        if job.ended:
+            raise Refused("conflict", f"job {job.id} has ended", f"run it again: phalanx retry {job.id}")
+        if "min" in body or "max" in body:
+            await self._change_range(caller, job, body)
+            return
+        wanted = body.get("members")
+        members = None if wanted in (None, "auto") else _whole(wanted, "members")
+        if members is not None and not job.gang.elastic:
+            raise Refused(
+                "conflict",
+                f"job {job.id} has one size, {job.gang.members_min}",
+                f"submit it elastic (-g 2:8), or while it waits: phalanx edit {job.id} --members {members}",
+            )
+        live = job.live
+        if members is not None and live is not None and not self.ending.resizing.all_speak(live, "shrink"):
+            raise Refused(
+                "conflict",
+                f"job {job.id} runs and has not said that it can change its size",
+                "its script must call phalanx.elastic.join(); see docs/protocol.md",
+            )
+        if not self.hub.planner.pin(self.hub.now_us(), job.number, members):
+            allowed = job.gang.roles[0].sizes.allowed
+            sizes = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 8 else ", ".join(map(str, allowed))
+            raise Refused("usage", f"job {job.id} cannot have {members} members", f"it may have {sizes}")
+        job.pin = members
+        fact = (job.id, "pin", {"members": members, "by": caller.user})
+        await self.hub.commit(UpdateJob(job.id, pin=members), facts=[fact])
+        self.hub.stir()
+
+    async def _change_range(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        sizes = job.gang.roles[0].sizes
+        least = _whole(body.get("min", sizes.least), "min")
+        most = _whole(body.get("max", max(sizes.most, least)), "max")
+        members: object = least if least == most else {"min": least, "max": most}
+        await self.edit(caller, job, {"members": members})
+
+    # ------------------------------------------------------------------ edits
+
+    async def edit(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
+        """Change what a waiting job asks for; it keeps its place in time. A name may change any time."""
+        wanted = dict(body)
+        name = wanted.pop("name", None)
+        wrong = next((key for key in wanted if key not in EDITABLE), None)
+        if wrong is not None or (name is None and not wanted):
+            what = f"{show(wrong)} cannot be edited" if wrong else "nothing to edit"
+            raise Refused("usage", what, f"one of: name, {', '.join(EDITABLE)}")
+        columns: dict[str, Any] = {}
+        if wanted:
+            self._must_wait(job, "edited", f"phalanx cancel {job.id}, then submit it anew")
+            columns |= self._edit_gang(job, wanted)
+        if name is not None:
+            check_name(str(name))
+            self.hub.register.rename(job, str(name))
+            columns["name"] = str(name)
+        fact = (job.id, "edit", {"by": caller.user, "what": dict(body)})
+        await self.hub.commit(UpdateJob(job.id, **columns), facts=[fact])
+        self.hub.stir()
+
+    def _edit_gang(self, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        hub = self.hub
+        stored = hub.store.job(job.id)
+        assert stored is not None
+        tree: dict[str, Any] = msgspec.json.decode(stored.gang)
+        for key, value in wanted.items():
+            if value is None:
+                tree.pop(EDITABLE[key], None)
+            else:
+                tree[EDITABLE[key]] = value
+        text = msgspec.json.encode(tree)
+        hub.intake.judge(text, job.user)
+        stored.gang = text
+        gang = self.admission.make(stored, hub.intake.read_gang(text)).gang
+        job.gang = replace(gang, name=str(job.id))
+        job.predicted = job.predicted and "walltime" not in tree
+        number = hub.planner.replace(hub.now_us(), job.number, job.gang, held=bool(job.gates))
+        hub.register.number(job, number)
+        return {"gang": text, "queue": gang.queue}
+
+    async def retry(self, caller: Caller, job_id: int) -> Accepted:
+        """Submit a job again as it was, under a new id."""
+        stored = self.hub.store.job(job_id)
+        assert stored is not None
+        options: Mapping[str, Any] = msgspec.json.decode(stored.options) if stored.options else {}
+        part = options.get("array")
+        submission = Submission(
+            gang=msgspec.Raw(_without_after(stored.gang)),
+            run=msgspec.Raw(self.hub.store.load_run(job_id)),
+            name=stored.name,
+            array=None if part is None else msgspec.convert(part, ArrayPart),
+            singleton=bool(options.get("singleton")),
+        )
+        (accepted,) = await self.admission.submit(caller, [submission], None)
+        return accepted
+
+    @staticmethod
+    def _must_wait(job: Job, done: str, instead: str) -> None:
+        if job.state != "pending" or job.live is not None or job.next is not None:
+            raise Refused("conflict", f"job {job.id} is {job.state}; only a waiting job can be {done}", instead)
+
+
+def _whole(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+        raise Refused("usage", f"{what} must be a whole number from 1 (got {show(value)})", "phalanx resize 12 --to 4")
+    return value
+
+
+def _without_after(gang: bytes) -> bytes:
+    """What it waited for has ended, one way or the other."""
+    tree = msgspec.json.decode(gang)
+    tree.pop("after", None)
+    return msgspec.json.encode(tree)

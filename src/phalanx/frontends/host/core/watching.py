@@ -1,0 +1,82 @@
+"""Looks at the devices every few seconds: strangers on them, devices that are gone, devices in quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.starting import Starting
+from phalanx.frontends.host.ports import DeviceReading, Devices
+from phalanx.frontends.host.strangers import Rules, Stranger, Watch, find_strangers
+
+WATCH_EVERY_S = 3.0
+
+
+class Watching:
+    """Keeps the engine's idea of busy devices true."""
+
+    def __init__(self, hub: Hub, devices: Devices, starting: Starting, rules: Rules) -> None:
+        """Nothing was read yet."""
+        self.hub, self.devices, self.starting, self.rules = hub, devices, starting, rules
+        self.readings: Mapping[int, DeviceReading] = {}
+        self.watch = Watch()
+        self._closed: set[int] = set()
+
+    async def run(self) -> None:
+        """For as long as the daemon lives."""
+        while True:
+            await self.look()
+            await self.hub.clock.sleep(WATCH_EVERY_S)
+
+    async def look(self) -> None:
+        """One reading."""
+        try:
+            self.readings = await asyncio.to_thread(self.devices.read)
+        except Exception:  # noqa: BLE001 - drivers raise what they like, and a job must not die of it
+            log.exception("the devices could not be read; they count as they were")
+            return
+        given = {device.index for device in self.hub.devices if self.hub.occupancy.users(device.index)}
+        numbers = [device.index for device in self.hub.devices]
+        self.watch = find_strangers(self.readings, numbers, self._is_ours, given, self.watch, self.rules)
+        self._settle()
+
+    def _is_ours(self, device: int, pid: int) -> bool:
+        """Whether a run that holds this device owns the process."""
+        return any(self._owns(run, pid) for run, _ in self.hub.occupancy.users(device))
+
+    def _owns(self, run: str, pid: int) -> bool:
+        owns = getattr(self.hub.launcher, "owns", None)
+        if owns is not None:
+            return bool(owns(run, pid))
+        job = self.hub.register.by_id.get(int(run.partition(".")[0]))
+        live = None if job is None else job.live
+        return live is not None and any(member.pid == pid for member in live.members.values())
+
+    def _settle(self) -> None:
+        hub = self.hub
+        closed = {device for device in self.watch.held if not hub.occupancy.users(device)} | set(self.watch.gone)
+        closed |= {device for device, why in hub.occupancy.closed.items() if why.startswith("quarantined")}
+        for device in sorted(closed - self._closed):
+            hub.planner.occupy(hub.now_us(), device)
+            hub.occupancy.closed.setdefault(device, self.why(device))
+            log.warning("gpu %d is not given away: %s", device, self.why(device))
+        for device in sorted(self._closed - closed):
+            hub.planner.leave_free(hub.now_us(), device)
+            hub.occupancy.closed.pop(device, None)
+            log.info("gpu %d may be given away again", device)
+        if closed != self._closed:
+            self._closed = closed
+            self.starting.try_all()
+            hub.stir()
+
+    def stranger(self, device: int) -> Stranger | None:
+        """Who else uses a device."""
+        return self.watch.held.get(device)
+
+    def why(self, device: int) -> str:
+        """Why a device is not given away."""
+        if device in self.watch.gone:
+            return "it is gone from the bus"
+        held = self.watch.held.get(device)
+        return held.message if held is not None else self.hub.occupancy.closed.get(device, "")
