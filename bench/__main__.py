@@ -31,6 +31,8 @@ ROWS = (
     "openb",
     "philly",
     "llm",
+    "submits",
+    "waiting",
 )
 
 

@@ -24,7 +24,7 @@ def choose_devices(fleet: Fleet, need: Need, nodes: IntArray, counts: IntArray, 
         whole = device_free == MILLI
         rank = np.cumsum(whole, axis=1)
         taken[whole & (rank <= (counts * need.whole)[:, None])] = MILLI
-        if need.whole > 1 and fleet.islands:
+        if fleet.islands and bool((counts * need.whole > 1).any()):
             for row, node in enumerate(nodes.tolist()):
                 if node in fleet.islands:
                     taken[row] = _island_devices(whole[row], fleet.islands[node], need.whole, int(counts[row]))
@@ -52,6 +52,8 @@ def _island_devices(whole: np.ndarray, islands: tuple[tuple[int, ...], ...], eac
     named = {device for island in islands for device in island}
     free.append([int(device) for device in np.flatnonzero(whole) if int(device) not in named])
     taken = np.zeros(len(whole), dtype=np.int16)
+    if any(len(island) >= each * count for island in free):  # all of them in one, before each in one
+        each, count = each * count, 1
     for _ in range(count):
         holding = [island for island in free if len(island) >= each]
         pool = min(holding, key=len) if holding else sorted(device for island in free for device in island)
