@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import gc
 import grp
 import json
 import logging
@@ -33,7 +34,7 @@ from phalanx.frontends.host.machine import describe_node
 from phalanx.frontends.host.places import Places, find_places
 from phalanx.frontends.host.ports import Caller
 from phalanx.frontends.host.settings import Settings, load_settings
-from phalanx.frontends.host.store import Store, StoreBroken, open_store
+from phalanx.frontends.host.store import PutMeta, Store, StoreBroken, open_store
 from phalanx.model.fleet import Fleet
 
 log = logging.getLogger("phalanx")
@@ -118,9 +119,19 @@ async def _serve(told: argparse.Namespace, places: Places) -> int:
         await store.close()
 
 
+def _go_on(store: Store) -> HostClock:
+    """The clock, from where it was written down last."""
+    told = store.meta("clock")
+    mark = None if told is None else msgspec.json.decode(told, type=Mark)
+    clock = HostClock(mark)
+    if mark is None or mark.boot_id != clock.boot_id:
+        # Once a boot is enough: from then on this clock is exact, whatever happens to the daemon.
+        store.write_now(PutMeta("clock", msgspec.json.encode(clock.mark())))
+    return clock
+
+
 async def _run(told: argparse.Namespace, places: Places, settings: Settings, store: Store) -> int:
-    mark = store.meta("clock")
-    clock = HostClock(None if mark is None else msgspec.json.decode(mark, type=Mark))
+    clock = _go_on(store)
     devices = open_devices(told.fake_gpus)
     node = describe_node(devices, reserve=settings.reserve)
     fleet, policy = Fleet([node], ()), settings.make_policy()
@@ -165,7 +176,12 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stop)
     await core.recover()
-    _write_about(places, about | {"boot_id": clock.boot_id, "fake_gpus": told.fake_gpus})
+    facts = {"boot_id": clock.boot_id, "started": clock.wall_s(), "fake_gpus": told.fake_gpus}
+    _write_about(places, about | facts)
+    # Ten thousand waiting jobs are a million objects that nobody will free soon: looking through them costs
+    # more than it finds.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     log.info("version %s answers at %s with %d GPUs", __version__, places.socket, len(hub.devices))
     listening = loop.create_task(server.run())
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.intake import Taken, options_of
+from phalanx.frontends.host.core.intake import Taken
 from phalanx.frontends.host.core.jobs import (
     GATE_ARRAY,
     GATE_BEGIN,
@@ -39,6 +40,9 @@ class Admission:
         """Nobody waits for a gate."""
         self.hub, self.guess = hub, guess
         self.newest = 0  # the highest id that was ever given
+        self._arriving: deque[tuple[JobRecord, Gang, Mapping[str, Any]]] = (
+            deque()
+        )  # on disk, not yet known to the engine
         self.doomed: list[int] = []  # gangs that arrived after what they wait for had failed
         self._queued: dict[int, int] = {}  # jobs that have not ended, by uid
         self._arrays: dict[tuple[int, str], list[Job]] = {}
@@ -52,8 +56,9 @@ class Admission:
         self._check_room(caller, len(jobs))
         now_us, wall = hub.now_us(), hub.clock.wall_s()
         taken = [self._take(caller, submission, now_us, wall) for submission in jobs]
+        options = [self._options(caller, *each) for each in zip(jobs, taken, strict=True)]
         records = [
-            self._record(caller, submission, each, now_us, wall) for submission, each in zip(jobs, taken, strict=True)
+            self._record(caller, *each, now_us=now_us, wall=wall) for each in zip(jobs, taken, options, strict=True)
         ]
         crashpoint("submit.before_commit")
         try:
@@ -66,23 +71,29 @@ class Admission:
             ) from None
         assert isinstance(ids, list)
         accepted = []
-        for number, each, record in zip(ids, taken, records, strict=True):
+        for number, each, record, said in zip(ids, taken, records, options, strict=True):
             record.id = number
-            if number > self.newest:  # else an earlier submit with this key made it
+            known = number <= self.newest
+            if not known:  # else an earlier submit with this key made it
                 self.newest = number
-                self._arrive(record, each)
-            accepted.append(self._answer(number, record, each))
+                self._arriving.append((record, each.gang, said))
+                self._queued[caller.uid] = self._queued.get(caller.uid, 0) + 1
+            accepted.append(self._answer(number, record, each, known=known))
         crashpoint("submit.before_reply")
         hub.meters.count_submits(len(ids))
         hub.stir()
         return accepted
 
-    def _answer(self, number: int, record: JobRecord, taken: Taken) -> Accepted:
-        job = self.hub.register.by_id.get(number)
-        stored = None if job is not None else self.hub.store.job(number)
-        state = job.state if job is not None else stored.state if stored is not None else record.state
+    def _answer(self, number: int, record: JobRecord, taken: Taken, *, known: bool) -> Accepted:
+        state = self._state_of(number) if known else record.state
         reason = Reason("Infeasible", taken.infeasible) if taken.infeasible else None
         return Accepted(number, record.name, state, None, reason)  # type: ignore[arg-type]
+
+    def _state_of(self, number: int) -> str:
+        self.drain()
+        job = self.hub.register.by_id.get(number)
+        stored = None if job is not None else self.hub.store.job(number)
+        return job.state if job is not None else stored.state if stored is not None else "pending"
 
     def _take(self, caller: Caller, submission: Submission, now_us: int, wall: float) -> Taken:
         taken = self.hub.intake.take(submission, caller.user, now_us, wall)
@@ -92,6 +103,8 @@ class Admission:
         return taken
 
     def _check_priority(self, caller: Caller, gang: Gang) -> None:
+        if gang.priority <= 0 and not self.hub.settings.queue_bounds and not self.hub.settings.user_bounds:
+            return  # nobody sets a ceiling below nothing, but for some queue or user
         most = self.hub.settings.priority_max(caller.user, gang.queue)
         if most is not None and gang.priority > most and not (caller.admin and self.hub.system):
             raise Refused(
@@ -102,6 +115,7 @@ class Admission:
 
     def _resolve_after(self, caller: Caller, after: After) -> After:
         """Names of other jobs as ids, each of a job that exists."""
+        self.drain()
         ids = []
         for ref in after.names:
             job = self.hub.register.find(ref, caller)
@@ -126,7 +140,8 @@ class Admission:
                 "wait for some to end, or cancel some: phalanx ps",
             )
 
-    def _record(self, caller: Caller, submission: Submission, taken: Taken, now_us: int, wall: float) -> JobRecord:
+    def _options(self, caller: Caller, submission: Submission, taken: Taken) -> dict[str, Any]:
+        """What is remembered beside gang and run."""
         gang = taken.gang
         warning = taken.run.kill_after_warning
         options = {
@@ -144,6 +159,19 @@ class Admission:
         }
         if gang.walltime_us is None:
             options["predicted_us"] = self.guess.walltime_us(caller.user, taken.name)
+        return {key: value for key, value in options.items() if value not in (None, False, "", [])}
+
+    def _record(
+        self,
+        caller: Caller,
+        submission: Submission,
+        taken: Taken,
+        options: Mapping[str, Any],
+        *,
+        now_us: int,
+        wall: float,
+    ) -> JobRecord:
+        gang = taken.gang
         return JobRecord(
             id=0,
             uid=caller.uid,
@@ -154,7 +182,7 @@ class Admission:
             state="pending",
             gang=bytes(submission.gang),
             run=bytes(submission.run),
-            options=options_of(options),
+            options=msgspec.json.encode(options),
             submit_us=now_us,
             submit_wall=wall,
             held=submission.hold or gang.hold,
@@ -162,23 +190,34 @@ class Admission:
 
     # ------------------------------------------------------------------ arriving
 
-    def _arrive(self, record: JobRecord, taken: Taken) -> None:
-        job = self.make(record, taken.gang)
-        self.doomed += self.enter(job)
+    def drain(self) -> None:
+        """Show the engine whoever was acknowledged since; before every pass, and before anybody is told anything.
+
+        An answer to a submit must wait for the disk and for nothing else.
+        """
+        while self._arriving:
+            self._arrive(*self._arriving.popleft())
+
+    def _arrive(self, record: JobRecord, gang: Gang, options: Mapping[str, Any]) -> None:
+        job = self.make(record, gang, options)
+        self.doomed += self.enter(job, counted=True)
+        if not self.hub.listeners:
+            return
         told = Happening(0, self.hub.iso(job.submit_wall), job.id, "submit", {"name": job.name})
         for listener in list(self.hub.listeners):
             listener(told)
 
-    def make(self, record: JobRecord, gang: Gang) -> Job:
-        """A job in memory from its row; `gang` as it was read from there."""
-        options: Mapping[str, Any] = msgspec.json.decode(record.options) if record.options else {}
+    def make(self, record: JobRecord, gang: Gang, said: Mapping[str, Any] | None = None) -> Job:
+        """A job in memory from its row; `gang` as it was read from there, `said` its options if they are known."""
+        options = said if said is not None else msgspec.json.decode(record.options) if record.options else {}
         predicted_us = options.get("predicted_us")
+        changes: dict[str, Any] = {}
         if gang.walltime_us is None and predicted_us:
-            gang = replace(gang, walltime_us=int(predicted_us))
+            changes["walltime_us"] = int(predicted_us)
         if options.get("after"):
-            gang = replace(gang, after=After(tuple(options["after"]), gang.after.any_end))
+            changes["after"] = After(tuple(options["after"]), gang.after.any_end)
         if options.get("on_preempt") == "requeue":
-            gang = replace(gang, preemptible=True)
+            changes["preemptible"] = True
         part = options.get("array")
         job = Job(
             id=record.id,
@@ -186,12 +225,14 @@ class Admission:
             gid=record.gid,
             user=record.user,
             name=record.name,
-            gang=replace(gang, name=str(record.id), user=record.user, submit_us=record.submit_us, hold=False),
+            gang=replace(
+                gang, name=str(record.id), user=record.user, submit_us=record.submit_us, hold=False, **changes
+            ),
             state=record.state,
             submit_us=record.submit_us,
             submit_wall=record.submit_wall,
             attempt=record.attempt,
-            restarts_left=int(options.get("restarts", 0)),
+            restarts_left=_restarts_left(record, options),
             grace_s=float(options.get("grace_s", 10.0)),
             on_preempt=str(options.get("on_preempt", "kill")),
             begin_us=options.get("begin_us"),
@@ -209,11 +250,12 @@ class Admission:
             job.gates.add(GATE_HOLD)
         return job
 
-    def enter(self, job: Job) -> list[int]:
+    def enter(self, job: Job, *, counted: bool = False) -> list[int]:
         """Show a job to the engine; the answer is who is cancelled because of what it waits for."""
         hub = self.hub
         now_us = hub.now_us()
-        self._queued[job.uid] = self._queued.get(job.uid, 0) + 1
+        if not counted:
+            self._queued[job.uid] = self._queued.get(job.uid, 0) + 1
         hub.register.add(job)
         self._gate(job, now_us)
         number, doomed = hub.planner.submit(now_us, job.gang, held=bool(job.gates))
@@ -231,13 +273,20 @@ class Admission:
         if job.array is not None and job.array[2]:
             mates = self._arrays.setdefault((job.uid, job.array[0]), [])
             mates.append(job)
-            if sum(not mate.gates for mate in mates if mate is not job and not mate.ended) >= job.array[2]:
+            others = [mate for mate in mates if mate is not job and not mate.ended]
+            if sum(GATE_ARRAY not in mate.gates for mate in others) >= job.array[2]:
                 job.gates.add(GATE_ARRAY)
         if job.singleton:
-            mates = self._single.setdefault((job.uid, job.name), [])
+            mates = self._single.setdefault(self._key(job), [])
             if any(not mate.ended for mate in mates):
                 job.gates.add(GATE_SINGLETON)
             mates.append(job)
+
+    @staticmethod
+    def _key(job: Job) -> tuple[int, str]:
+        """Whose mates it is among; the name it came with, whatever it is called later."""
+        job.born = job.born or job.name
+        return job.uid, job.born
 
     def open_gate(self, job: Job, gate: str) -> None:
         """One thing less that keeps it back."""
@@ -265,10 +314,15 @@ class Admission:
             if not mates:
                 self._arrays.pop((job.uid, job.array[0]), None)
         if job.singleton:
-            mates = self._single.get((job.uid, job.name), [])
+            mates = self._single.get(self._key(job), [])
             mates[:] = [mate for mate in mates if not mate.ended]
             if mates:
                 self.open_gate(mates[0], GATE_SINGLETON)
+
+
+def _restarts_left(record: JobRecord, options: Mapping[str, Any]) -> int:
+    told = msgspec.json.decode(record.memory) if record.memory else {}
+    return int(told.get("restarts_left", options.get("restarts", 0)))
 
 
 def _warning(options: Mapping[str, Any]) -> tuple[str, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -80,19 +81,21 @@ class Core:
         self.starting.on_started.append(self._note_start)
         self.ending.on_ended = self._note_end
         hub.launcher.on_event(self.ending.on_event)
+        hub.agenda.on_sooner = hub.wake.set  # the nap was measured by what was due before
 
     # ------------------------------------------------------------------ life
 
     async def recover(self) -> None:
         """Everything that is on disk, before anybody asks."""
         hub = self.hub
-        self.admission.newest = max((record.id for record in hub.store.ended(limit=1)), default=0)
+        self.admission.newest = hub.store.newest()
         self.predictions.load(hub.store.ended(limit=2000))
         await self.watching.look()
         await Recovery(hub, self.admission, self.starting, self.ending).run()
         now_us = hub.now_us()
         hub.agenda.at(now_us + MEMORY_EVERY_US, self._remember)
         hub.agenda.at(now_us + BACKUP_EVERY_US, self._back_up)
+        hub.stir()
 
     async def run(self) -> None:
         """Plan whenever something happened, until told to stop."""
@@ -119,6 +122,7 @@ class Core:
         hub.wake.clear()
         hub.agenda.run_due(hub.now_us())
         woken = self._wake_at_us is not None and self._wake_at_us <= hub.now_us()
+        self.admission.drain()
         if hub.dirty or woken:
             await self._plan()
 
@@ -157,6 +161,7 @@ class Core:
 
     async def settle(self) -> None:
         """Until a pass has seen everything that happened before now."""
+        self.admission.drain()
         if not self.hub.dirty:
             return
         target = self._passes + 1
@@ -236,6 +241,7 @@ class Core:
     # ------------------------------------------------------------------ who may what
 
     def _find(self, caller: Caller, ref: str) -> Job:
+        self.admission.drain()
         job = self.hub.register.find(ref, caller)
         if job is None:
             record = self._stored(ref)
@@ -276,6 +282,7 @@ class Core:
     async def status(self, caller: Caller) -> dict[str, Any]:
         """The daemon itself."""
         hub = self.hub
+        self.admission.drain()
         counts: dict[str, int] = {}
         for job in hub.register:
             counts[job.state] = counts.get(job.state, 0) + 1
@@ -441,6 +448,8 @@ class Core:
         """Stop the daemon; runs go on."""
         if not caller.admin:
             raise Refused("forbidden", "only an administrator stops a daemon that others use", "ask one")
+        if self.hub.system and os.environ.get("INVOCATION_ID"):
+            raise Refused("conflict", "systemd would start this daemon again", "stop it there: systemctl stop phalanx")
         asyncio.get_running_loop().call_later(0.1, self.stop)
 
     def stop(self) -> None:

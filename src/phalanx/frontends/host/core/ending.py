@@ -44,7 +44,7 @@ class Ending:
         live = None if job is None else job.live
         if job is None or live is None or live.run != event.run:
             if event.kind in ("empty", "lost"):
-                await self.hub.launcher.forget(event.run)
+                self.hub.spawn(self.hub.launcher.forget(event.run))
             return
         if event.kind == "exit" and event.rank is not None:
             self.note_exit(job, live, event.rank, event.code, event.signal, event.tail)
@@ -71,6 +71,7 @@ class Ending:
             self.resizing.on_exit(job, live)
             return
         if code == 0:
+            self.resizing.on_quit(job, live)
             return
         lines = tail.splitlines()[-20:]
         failure = {"rank": member.rank, "exit_code": code, "signal": signal, "lines": lines, "why": _how(member)}
@@ -104,8 +105,8 @@ class Ending:
             crashpoint("cancel.before_signal" if purpose == CANCEL else "evict.after_commit")
             if first or purpose == CANCEL:
                 await self.tell_to_go(job, live)
-        elif facts:
-            await hub.commit(facts=list(facts))
+        else:  # at the gate, or on its way there: whoever brings it there looks before the gate is opened
+            await hub.commit(hub.put_run(live, "starting"), facts=list(facts))
 
     async def tell_to_go(self, job: Job, live: Live) -> None:
         """Ask those who understand to save and leave; signal the others, and kill whoever stays too long."""
@@ -133,6 +134,8 @@ class Ending:
         fact: Fact = (job.id, "evict", {"cause": leave.cause.value, "for": beneficiary.id if beneficiary else None})
         if job.next is not None:
             self.starting.drop(job)
+        if job.ended:
+            return
         if job.live is None:
             job.state = "pending"
             self.hub.spawn(self.hub.commit(UpdateJob(job.id, state="pending"), facts=[fact]))
@@ -193,11 +196,14 @@ class Ending:
         outcome = self._judge(job, live)
         self.books.close(job, live, outcome)
         job.live = None
+        # Told before it is written down, so that no pass meanwhile counts on it; its devices are free only after.
+        doomed = self._tell_planner(job, outcome)
         crashpoint("exit.before_commit")
         if outcome in (AGAIN, RESTART):
             job.state = "starting" if job.next is not None else "pending"
             fact: Fact = (job.id, "gone" if outcome == AGAIN else "restart", live.failure or {"why": live.by})
-            again = UpdateJob(job.id, state="pending", ledger=msgspec.json.encode(job.ledger))
+            memory = msgspec.json.encode({"restarts_left": job.restarts_left})
+            again = UpdateJob(job.id, state="pending", ledger=msgspec.json.encode(job.ledger), memory=memory)
             await hub.commit(DropRun(live.run), again, facts=[fact])
         else:
             self._say_how(job, live, outcome)
@@ -206,21 +212,21 @@ class Ending:
         crashpoint("end.before_free")
         hub.occupancy.give(live, live.members.values())
         self.starting.let_go(live)
-        doomed = self._tell_planner(job, outcome)
-        await hub.launcher.forget(live.run)
         if doomed:
             await self.cancel_others(doomed, f"{job.id} did not succeed")
         self.starting.try_all()
         hub.stir()
+        # Beside, because whoever told us of the end is the one who is forgotten.
+        hub.spawn(hub.launcher.forget(live.run))
 
     def _judge(self, job: Job, live: Live) -> str:
         """What the end of this attempt means for the job."""
-        well = all(member.code == 0 for member in live.members.values()) and live.failure is None
+        well = ended_well(live) and live.failure is None
         if live.purpose == CANCEL:
             return "cancelled"
         if live.purpose in (EVICT, MOVE):
             # It may have been done already when it was told; then there is nothing left to run again.
-            return "completed" if well and not live.told_to_stop else AGAIN
+            return "completed" if well and not live.told_to_stop and not live.yielded else AGAIN
         if live.purpose == TIME:
             return "failed"
         if well:
@@ -295,6 +301,12 @@ class Ending:
                     hub.occupancy.closed[device] = f"quarantined after job {job.id}"
         if live.failure is None:
             live.failure = {"rank": None, "why": "its processes survive SIGKILL; see phalanx nodes"}
+
+
+def ended_well(live: Live) -> bool:
+    """Whether everybody who was to stay to the end exited with 0."""
+    staying = [member for member in live.members.values() if not member.leaving]
+    return bool(staying) and all(member.code == 0 for member in staying)
 
 
 def _how(member: Member) -> str:

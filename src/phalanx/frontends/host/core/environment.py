@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phalanx.frontends.host.core.jobs import Job, Live, Member
+from phalanx.model.resources import MILLI
 
 #: Said by us alone, whatever the submitter's environment says.
 _OURS = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -35,16 +36,16 @@ def environment(base: Mapping[str, str], job: Job, live: Live, member: Member, s
     """Everything a member finds in its environment."""
     present = [each for each in live.present() if not each.leaving]
     world = len(present)
-    several = len(member.devices) > 1
-    seen = [member] if several or any(milli < 1000 for _, milli in member.devices) else present
+    alone = len(member.devices) > 1 or any(_is_part(setting.uuids[at], milli) for at, milli in member.devices)
+    seen = [member] if alone else present
     visible = ",".join(setting.uuids[device] for each in seen for device, _ in each.devices)
-    local, group = (0, member.rank) if several else (member.rank, 0)
+    local, group = (0, member.rank) if alone else (member.rank, 0)
     env = clean(base)
     env |= {
         "RANK": str(member.rank),
         "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": str(1 if several else world),
+        "LOCAL_WORLD_SIZE": str(1 if alone else world),
         "GROUP_RANK": str(group),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(setting.port),
@@ -53,7 +54,7 @@ def environment(base: Mapping[str, str], job: Job, live: Live, member: Member, s
         "PHALANX_NAME": job.name,
         "PHALANX_ATTEMPT": str(live.attempt),
         "PHALANX_GENERATION": str(live.generation),
-        "PHALANX_MEMBER": str(member.key),
+        "PHALANX_RANK": str(member.key),  # its name for life; RANK is its place when it started
         "PHALANX_ROLE": member.role,
         "PHALANX_DEVICES": ",".join(setting.uuids[device] for device, _ in member.devices),
         "PHALANX_SOCKET": f"{setting.run_dir}/job.sock",
@@ -63,6 +64,11 @@ def environment(base: Mapping[str, str], job: Job, live: Live, member: Member, s
     if job.array is not None:
         env["PHALANX_ARRAY_INDEX"] = str(job.array[1])
     return env
+
+
+def _is_part(uuid: str, milli: int) -> bool:
+    """A share of a device, or a slice of one, of which CUDA sees no more than one at a time."""
+    return milli < MILLI or uuid.startswith("MIG-")
 
 
 def _torchrun(job: Job, live: Live, member: Member, world: int, port: int) -> dict[str, str]:

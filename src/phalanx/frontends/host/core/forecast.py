@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,9 +18,22 @@ from phalanx.control.forward import Happens
 from phalanx.control.state import State
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job
-from phalanx.frontends.host.core.outlook import HIGH, LOW, MIDDLE, Bound, Cause, Lengths, Seen, Triple, look, thin_out
+from phalanx.frontends.host.core.outlook import (
+    HIGH,
+    KEPT_MOST,
+    LOW,
+    MIDDLE,
+    Bound,
+    Cause,
+    Lengths,
+    Seen,
+    Triple,
+    fork,
+    look,
+    thin_out,
+)
 from phalanx.frontends.host.core.predict import Predictions, Range
 from phalanx.frontends.host.store import AddEstimate
 
@@ -31,6 +44,11 @@ PAUSE_FACTOR: Final = 20.0
 PAUSE_MOST_US: Final = 30_000_000
 #: Nothing happened, but time goes by.
 STALE_US: Final = 60_000_000
+#: Another estimate of a job is written down after this, or after a quarter of its wait. Nearer starts are no waits.
+RECORD_EVERY_US: Final = 60_000_000
+NOT_A_WAIT_US: Final = 1_000_000
+#: Who only wants to show a list waits for so long, and takes what was known a while ago otherwise.
+PATIENCE_S: Final = 0.4
 
 #: Of a run that says how far it is.
 _BY_PROGRESS: Final[Range] = (0.9, 1.0, 1.15)
@@ -91,19 +109,44 @@ class Forecaster:
         *,
         meter: Callable[[], float] = time.thread_time,
         budget_s: float = BUDGET_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """`meter` tells the processor time of the thread that asks it."""
         self.hub, self.predictions = hub, predictions
-        self.meter, self.budget_s = meter, budget_s
+        self.meter, self.budget_s, self.patience_s = meter, budget_s, patience_s
         self.looks = 0  # how often somebody had to look
-        self._answer = Answer()
+        self._wide = Answer(asked=None)  # about everybody
+        self._narrow = Answer()  # about whoever was asked for last
+        self.on_estimates: Callable[[list[AddEstimate]], None] = lambda changes: None  # who writes them down
+        self._recorded: dict[int, int] = {}  # by job: when another estimate of it is worth a row
         self._looking = asyncio.Lock()
+        self._looks_on: set[asyncio.Future[Answer]] = set()  # looks for which nobody waits any more
 
     # ------------------------------------------------------------------ questions
 
     async def forecasts(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """Expected starts by job; of jobs whose start nobody can see nothing is said. None: of all that wait."""
-        answer = await self._find(wanted)
+        return self._choose(await self._find(wanted), wanted)
+
+    async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
+        """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
+        answer = self._fit(wanted)
+        if answer is None:
+            looking = asyncio.ensure_future(self._find(wanted))
+            self._looks_on.add(looking)
+            looking.add_done_callback(self._looked)
+            await asyncio.wait({looking}, timeout=self.patience_s)
+            found = looking.done() and not looking.cancelled() and looking.exception() is None
+            answer = looking.result() if found else self._wide
+        old = answer.seen is None or self.hub.now_us() - answer.at_us >= STALE_US
+        return {} if old else self._choose(answer, wanted)
+
+    def _looked(self, looking: asyncio.Future[Answer]) -> None:
+        self._looks_on.discard(looking)
+        if not looking.cancelled() and looking.exception() is not None:
+            log.error("a look ahead failed", exc_info=looking.exception())
+
+    def _choose(self, answer: Answer, wanted: Collection[int] | None) -> dict[int, Forecast]:
         now_us = self.hub.now_us()
         chosen = answer.forecasts if wanted is None else {job: answer.forecasts.get(job) for job in wanted}
         return {job: _not_before(each, now_us) for job, each in chosen.items() if each is not None}
@@ -114,21 +157,41 @@ class Forecaster:
         assert seen is not None
         return seen
 
-    @staticmethod
-    def record(job: Job, forecast: Forecast, made_us: int) -> AddEstimate:
+    def record(self, job: Job, forecast: Forecast) -> AddEstimate:
         """The estimate as it is written down, so that it can be judged later."""
-        return AddEstimate(job.id, made_us, forecast.at_us, forecast.low_us, forecast.high_us, forecast.predicted)
+        at_us, low_us, high_us = forecast.at_us, forecast.low_us, forecast.high_us
+        return AddEstimate(job.id, self.hub.now_us(), at_us, low_us, high_us, forecast.predicted)
+
+    def _record_all(self, forecasts: Mapping[int, Forecast]) -> None:
+        """Hand estimates to whoever writes them down: the first of a job, and later ones as its start comes nearer."""
+        hub, now_us = self.hub, self.hub.now_us()
+        changes = []
+        for job, forecast in forecasts.items():
+            due_us = self._recorded.get(job, 0)
+            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US:
+                changes.append(self.record(hub.register.by_id[job], forecast))
+                self._recorded[job] = now_us + max(RECORD_EVERY_US, (forecast.at_us - now_us) // 4)
+        if len(self._recorded) > 2 * len(hub.register.by_id) + 100:
+            self._recorded = {job: due for job, due in self._recorded.items() if job in hub.register.by_id}
+        if changes:
+            self.on_estimates(changes)
 
     async def _find(self, wanted: Collection[int] | None) -> Answer:
-        if not self._good(wanted):
+        answer = self._fit(wanted)
+        if answer is None:
             async with self._looking:  # whoever waited here may find what they need now
-                if not self._good(wanted):
-                    self._answer = await self._look(wanted)
-        return self._answer
+                answer = self._fit(wanted) or await self._look(wanted)
+                if wanted is None:
+                    self._wide = answer
+                else:
+                    self._narrow = answer
+        return answer
 
-    def _good(self, wanted: Collection[int] | None) -> bool:
-        """Whether the last answer will do."""
-        answer = self._answer
+    def _fit(self, wanted: Collection[int] | None) -> Answer | None:
+        """An answer found before that will do."""
+        return next((answer for answer in (self._wide, self._narrow) if self._fits(answer, wanted)), None)
+
+    def _fits(self, answer: Answer, wanted: Collection[int] | None) -> bool:
         if answer.seen is None:
             return False
         if answer.asked is not None and (wanted is None or not answer.asked | answer.forecasts.keys() >= set(wanted)):
@@ -147,8 +210,10 @@ class Forecaster:
         numbers = None if wanted is None else self._numbers(wanted)
         ground = self.prepare(numbers or ())
         here_s = self.meter() - began_s
-        looks, there_s = await asyncio.to_thread(self._look_thrice, ground, numbers)
-        found = self._tell(ground.lengths, looks)
+        looks, there_s = await asyncio.to_thread(self.look_thrice, ground, numbers)
+        told, by_number = self.tell(ground.lengths, looks), hub.register.by_number
+        found = {by_number[number].id: each for number, each in told.items() if number in by_number}
+        self._record_all(found)
         cost_us = round((here_s + there_s) * 1e6)
         asked = None if wanted is None else frozenset(wanted)
         return Answer(found, looks[MIDDLE], version, hub.now_us(), cost_us, asked)
@@ -158,19 +223,21 @@ class Forecaster:
         jobs = (self.hub.register.by_id.get(job) for job in wanted)
         return {job.number for job in jobs if job is not None and not job.ended and job.gates <= {GATE_BEGIN}}
 
-    def prepare(self, keep: Collection[int]) -> Ground:
+    def prepare(self, keep: Collection[int], most: int = KEPT_MOST) -> Ground:
         """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
         hub = self.hub
         state = clone_state(hub.planner.state)
         now_us = max(hub.now_us(), state.now_us)
         state.tenants.decay(now_us)
         state.now_us = now_us
-        begin = [job for job in hub.register if job.gates == {GATE_BEGIN} and not job.ended]
-        events = [Happens(max(now_us, job.begin_us or 0), "release", gang=job.gang.name) for job in begin]
-        kept = thin_out(state, hub.planner.policy, {*keep, *(job.number for job in begin[:100])})
+        begin = sorted(
+            (max(now_us, job.begin_us or 0), job.number) for job in hub.register if job.gates == {GATE_BEGIN}
+        )
+        events = [Happens(at_us, "release", gang=state.gangs[number].name) for at_us, number in begin[:most]]
+        kept = thin_out(state, hub.planner.policy, {*keep, *(number for _, number in begin[:most])}, most)
         return Ground(state, self.measure(state, kept), events, kept)
 
-    def _look_thrice(self, ground: Ground, wanted: Collection[int] | None) -> tuple[dict[int, Seen], float]:
+    def look_thrice(self, ground: Ground, wanted: Collection[int] | None) -> tuple[dict[int, Seen], float]:
         """In another thread: three looks, and what they cost."""
         began_s = self.meter()
         middle = self.look_once(ground, MIDDLE, 0.5, wanted)
@@ -183,8 +250,7 @@ class Forecaster:
     def look_once(self, ground: Ground, which: int, share: float, wanted: Collection[int] | None) -> Seen:
         """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
         bound, policy = Bound(self.meter, self.budget_s * share), self.hub.planner.policy
-        state = clone_state(ground.state)
-        return look(state, policy, ground.lengths, which, bound, wanted=wanted, events=ground.events)
+        return look(fork(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events)
 
     # ------------------------------------------------------------------ lengths
 
@@ -240,20 +306,18 @@ class Forecaster:
 
     # ------------------------------------------------------------------ telling
 
-    def _tell(self, lengths: Lengths, looks: dict[int, Seen]) -> dict[int, Forecast]:
+    def tell(self, lengths: Lengths, looks: Mapping[int, Seen]) -> dict[int, Forecast]:
+        """What three looks come to, by gang number."""
         middle, low, high = looks[MIDDLE], looks[LOW], looks[HIGH]
+        now_us = middle.now_us
         found: dict[int, Forecast] = {}
-        guessed: dict[int, bool] = {}
-        for number, (at_us, cause) in middle.starts.items():  # in order of time: whoever somebody waits for comes first
-            guessed[number] = lengths.source.get(cause.gang) in PREDICTED or guessed.get(cause.gang, False)
-            job = self.hub.register.by_number.get(number)
-            if job is None:
-                continue
-            away_us = at_us - middle.now_us
-            low_us = low.starts[number][0] if number in low.starts else middle.now_us + away_us // 2
-            high_us = high.starts[number][0] if number in high.starts else middle.now_us + away_us * 2
+        for number, (at_us, cause) in middle.starts.items():  # in order of time: whoever one waits for came before
+            before = found.get(cause.gang)
+            predicted = lengths.source.get(cause.gang) in PREDICTED or (before is not None and before.predicted)
+            low_us = low.starts[number][0] if number in low.starts else now_us + (at_us - now_us) // 2
+            high_us = high.starts[number][0] if number in high.starts else now_us + (at_us - now_us) * 2
             hangs_on = self.say_cause(cause, lengths)
-            found[job.id] = Forecast(at_us, min(low_us, at_us), max(high_us, at_us), hangs_on, guessed[number])
+            found[number] = Forecast(at_us, low_us, high_us, hangs_on, predicted)
         return found
 
     def say_cause(self, cause: Cause, lengths: Lengths) -> str:

@@ -150,7 +150,8 @@ class Hub:
                 "key": m.key,
                 "role": m.role,
                 "rank": m.rank,
-                "devices": m.devices,
+                # By name: numbers shift when a device is missing, or cut anew, at the next start.
+                "devices": [(self.devices[device].uuid, milli) for device, milli in m.devices],
                 "pid": m.pid,
                 "start": m.start,
                 "leaving": m.leaving,
@@ -161,7 +162,7 @@ class Hub:
         ]
         kept = {key: value for key, value in intent.items() if value is not None}
         if live.purpose is not None:
-            kept |= {"purpose": live.purpose, "by": live.by}
+            kept |= {"purpose": live.purpose, "by": live.by, "failure": live.failure}
         return PutRun(
             RunRecord(
                 run=live.run,

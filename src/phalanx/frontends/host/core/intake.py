@@ -7,10 +7,10 @@ bytes; only names, times and dependencies are a job's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -43,6 +43,8 @@ _REMEMBERED: Final = 2000
 _RUN = msgspec.json.Decoder(Run)
 _TREE = msgspec.json.Decoder()
 _PLAIN_NAME = re.compile(r"[^\x00-\x1f\x7f]+")
+_STARTS_OTHERS = re.compile(r"python[0-9.]*|sh|bash|zsh|torchrun|accelerate|deepspeed")
+_NO_NAME = re.compile(r"[^\w.+@:-]+")
 _ENV_KEY = re.compile(r"[^=\x00]+")
 
 
@@ -151,13 +153,15 @@ def read_run(text: bytes) -> Run:
     except msgspec.DecodeError as bad:
         raise Refused("usage", f"run is not JSON: {bad}", "see docs/one-machine.md for the shape") from None
     _check_run(run)
+    # JSON has no other way to say NUL, and what is short in all has no part that is too long.
+    if len(text) > ENV_MOST or b"\\u0000" in text or "=" in "".join(run.env) or "" in run.env:
+        _check_words(run)
     return run
 
 
-def _check_run(run: Run) -> None:
+def _check_words(run: Run) -> None:
+    """Bounds of the command and the environment, one by one."""
     commands = [run.command, *run.commands.values()]
-    if any(not command or not command[0] for command in commands):
-        raise Refused("usage", "there is no command to run", "phalanx submit -g 1 -- python train.py")
     if sum(len(word) + 1 for command in commands for word in command) > ARGV_MOST:
         raise Refused("too_large", f"the command is longer than {ARGV_MOST // 1024} KiB", "put it into a script")
     if any("\0" in word for command in commands for word in command):
@@ -171,6 +175,11 @@ def _check_run(run: Run) -> None:
         )
     if any(not _ENV_KEY.fullmatch(key) or "\0" in value for key, value in run.env.items()):
         raise Refused("usage", "the environment holds a name or a value that no process can have", "use --clean-env")
+
+
+def _check_run(run: Run) -> None:
+    if not run.command or not run.command[0] or not all(command and command[0] for command in run.commands.values()):
+        raise Refused("usage", "there is no command to run", "phalanx submit -g 1 -- python train.py")
     if run.cwd and not run.cwd.startswith("/"):
         raise Refused("usage", f"the working directory {show(run.cwd)} is not absolute", "give a whole path")
     if not 0 <= run.grace_s <= GRACE_MOST_S:
@@ -218,15 +227,11 @@ def read_begin(text: str, now_us: int, wall_s: float) -> int:
 
 def _name_of(command: Sequence[str]) -> str:
     """What a job without a name is called: its script, or its program."""
-    words = [word for word in command if word]
-    program = words[0].rsplit("/", 1)[-1]
-    if re.fullmatch(r"python[0-9.]*|sh|bash|zsh|torchrun|accelerate|deepspeed", program):
-        script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), "")
+    program = command[0].rsplit("/", 1)[-1]
+    if _STARTS_OTHERS.fullmatch(program):
+        script = next((word for word in command[1:] if word.endswith((".py", ".sh"))), "")
         program = script.rsplit("/", 1)[-1].rsplit(".", 1)[0] or program
-    kept = re.sub(r"[^\w.+@:-]+", "-", program).strip("-")[:NAME_MOST]
+    if program.isidentifier():  # most are
+        return program
+    kept = _NO_NAME.sub("-", program).strip("-")[:NAME_MOST]
     return f"job-{kept}" if not kept or kept.isdecimal() else kept
-
-
-def options_of(values: Mapping[str, Any]) -> bytes:
-    """What the core remembers of a submission beside gang and run; defaults are left out."""
-    return msgspec.json.encode({key: value for key, value in values.items() if value not in (None, False, "", [])})

@@ -56,6 +56,7 @@ class Resizing:
     joining: frozenset[int]
     since_us: int
     told: bool = False
+    let_in: bool = False
     done: set[int] = field(default_factory=set)  # keys that answered
 
 
@@ -74,6 +75,7 @@ class Live:
     resizing: Resizing | None = None
     failure: dict[str, Any] | None = None  # the first member that failed
     told_to_stop: bool = False
+    yielded: bool = False  # it answered that it saves and leaves
     over_early: bool = False  # nothing of it is left already, before we knew that it had begun
     contained: str = ""
     first_step_us: int | None = None
@@ -128,6 +130,7 @@ class Job:
     ledger: dict[str, float] = field(default_factory=dict)
     infeasible: str = ""
     warning: tuple[str, float] | None = None  # a signal, and how long before it is killed for its age
+    born: str = ""  # the name under which it is the only one
     regex: str = ""  # how its log tells of progress, if it does
 
     @property

@@ -8,13 +8,16 @@ which takes too long; runs beside the loop, on a copy that nobody else has.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from phalanx.control.belief import Belief, _Course
+from phalanx.control.clone import clone_state
 from phalanx.control.forward import Forward, Happens
+from phalanx.control.records import Record
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -229,17 +232,30 @@ def look(
         forward._expect(end)  # noqa: SLF001 - as control.what_if does: a clock that starts with a cluster at work
     # A word that nobody understands makes an instant of now: one pass, whatever else happens.
     first = Happens(state.now_us, "look")
-    try:
+    with suppress(Enough):
         forward.run((), [first, *events], state.now_us + HORIZON_US)
-    except Enough:
-        pass
     return watcher.seen
+
+
+def fork(state: State) -> State:
+    """A copy of a copy; records of gangs that are over are shared, since nothing happens to them any more."""
+    records, state.records = state.records, []
+    try:
+        twin = clone_state(state)
+    finally:
+        state.records = records
+    twin.records = [record if record.phase.ended else _copy(record) for record in records]
+    return twin
+
+
+def _copy(record: Record) -> Record:
+    return replace(record, history=None if record.history is None else replace(record.history))
 
 
 # ---------------------------------------------------------------------- who matters
 
 
-def thin_out(state: State, policy: Policy, keep: Collection[int]) -> list[int]:
+def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KEPT_MOST) -> list[int]:
     """Drop waiting gangs that do not matter for the next starts; the answer is the numbers of those who stay.
 
     With ten thousand waiting, who starts next is decided among the first in order and, where the policy fills gaps
@@ -248,13 +264,13 @@ def thin_out(state: State, policy: Policy, keep: Collection[int]) -> list[int]:
     pending = state.pending
     alive = np.flatnonzero(pending.alive)
     numbers = pending.columns["gang"]
-    if len(alive) > 2 * KEPT_MOST:
+    if len(alive) > 2 * most:
         turns = order_turns(Session(state.borrow(), policy))
         kept = np.zeros(len(pending.alive), dtype=np.bool_)
-        for turn in _choose_turns(turns, policy).tolist():
+        for turn in _choose_turns(turns, policy, most).tolist():
             kept[turns.rows_of(turn)] = True
         gated = np.flatnonzero(pending.alive & (pending.columns["gate"] != 0))
-        kept[gated[:KEPT_MOST]] = True
+        kept[gated[:most]] = True
         kept |= np.isin(numbers, list(keep))
         kept |= _mates(state, kept)
         dropped = alive[~kept[alive]]
@@ -265,13 +281,13 @@ def thin_out(state: State, policy: Policy, keep: Collection[int]) -> list[int]:
     return [int(number) for number in numbers[np.flatnonzero(pending.alive)].tolist()]
 
 
-def _choose_turns(turns: Turns, policy: Policy) -> IntArray:
+def _choose_turns(turns: Turns, policy: Policy, most: int) -> IntArray:
     """The first of every queue, and the shortest where those may fill gaps."""
     queues = np.unique(turns.queue)
-    share = max(_KEPT_LEAST, KEPT_MOST // max(1, len(queues)))
+    share = max(_KEPT_LEAST, most // max(1, len(queues)))
     chosen = [np.flatnonzero(turns.queue == queue)[:share] for queue in queues.tolist()]
     if policy.fill == "shortest":
-        chosen.append(np.argsort(turns.length_us, kind="stable")[:KEPT_MOST])
+        chosen.append(np.argsort(turns.length_us, kind="stable")[:most])
     return np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
 
 
@@ -281,4 +297,3 @@ def _mates(state: State, kept: BoolArray) -> BoolArray:
     wanted = np.unique(group[kept & (group >= 0)])
     found: BoolArray = state.pending.alive & np.isin(group, wanted)
     return found
-

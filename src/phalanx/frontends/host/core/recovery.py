@@ -7,16 +7,18 @@ went through is adopted; one whose end was noted is ended; one whose shim died w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from phalanx.frontends.host.core.admission import Admission
-from phalanx.frontends.host.core.ending import Ending
+from phalanx.frontends.host.core.ending import Ending, ended_well
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
+from phalanx.frontends.host.launching.logs import read_log
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.ports import Found, Refused
 from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob
@@ -79,9 +81,10 @@ class Recovery:
                 await self._clear(found)
             await hub.commit(DropRun(run.run))
             return
-        live = _live_of(run)
+        live = self._live_of(run)
         intent: dict[str, Any] = msgspec.json.decode(run.intent) if run.intent else {}
         live.purpose, live.by = intent.get("purpose"), str(intent.get("by", ""))
+        live.failure = intent.get("failure")
         if found is not None and found.went:
             await self._went(job, live, run, found)
         elif run.state == "starting":
@@ -89,6 +92,10 @@ class Recovery:
         else:  # it ran, and nothing at all is left of it: the disk lost its directory, or the machine was reset
             live.failure = {"rank": None, "why": "nothing is left of it: its run directory is gone"}
             await self._over(job, live, run)
+
+    def _live_of(self, run: RunRecord) -> Live:
+        """The attempt as it was written down; devices that are not there any more are nobody's."""
+        return _live_of(run, {device.uuid: device.index for device in self.hub.devices})
 
     async def _never(self, job: Job, live: Live, found: Found | None) -> None:
         """Nobody passed the gate: it waits again and nothing is charged."""
@@ -113,11 +120,12 @@ class Recovery:
         if found.lost and live.purpose is None:
             live.failure = {"rank": None, "why": _lost_why(found)}
         self._seat(job, live)
-        if found.done or found.lost or not found.alive:
+        if found.done:
             await self._over(job, live, run, found)
             return
         self.adopted += 1
-        job.live, job.state = live, "stopping" if live.purpose in (CANCEL, TIME, FAIL) else "running"
+        over = live.purpose in (CANCEL, TIME, FAIL) or found.lost
+        job.live, job.state = live, "stopping" if over else "running"
         hub.occupancy.take(live, [member for member in live.members.values() if not _left(member)])
         await hub.commit(hub.put_run(live, live.phase), UpdateJob(job.id, state=job.state, start_us=job.start_us))
         for tell in self.starting.on_started:
@@ -125,7 +133,7 @@ class Recovery:
         if live.purpose is not None:
             await self.ending.tell_to_go(job, live)
         for key, (code, signal) in found.exits.items():
-            self.ending.note_exit(job, live, key, code, signal, "")
+            self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code else "")
         self.ending.resizing.resume(job, live)
 
     def _take_members(self, live: Live, found: Found) -> None:
@@ -165,31 +173,35 @@ class Recovery:
                 continue
             member.exited, member.code, member.signal = True, code, signal
             if code != 0 and not member.leaving and live.failure is None and live.purpose is None:
-                live.failure = _failure(member)
+                live.failure = _failure(member) | {"lines": self._tail(live, key).splitlines()[-20:]}
         rebooted = run.boot_id != self.hub.boot_id or (found is not None and not found.same_boot)
-        well = all(member.code == 0 for member in live.members.values())
-        if rebooted and not well and live.purpose is None:
+        if rebooted and not ended_well(live) and live.purpose is None:
             live.failure = {"rank": None, "why": "the machine restarted while it ran", "reboot": True}
             if job.gang.preemptible or job.on_preempt == "requeue":
                 job.restarts_left += 1  # a reboot is nobody's failure
         await self.ending.finish(job, live)
 
+    def _tail(self, live: Live, key: int) -> str:
+        """The last lines of a member that failed while nobody listened."""
+        data, _, _ = read_log(self.hub.runs / live.run, key, 0, 2048, 20)
+        return data.decode("utf-8", "replace")
+
     async def _clear(self, stray: Found) -> None:
         """A run that nobody knows of: it ends here."""
         self.strays += 1
         log.warning("run %s belongs to no job of ours; it is killed", stray.run)
-        if stray.alive:
+        if stray.alive and not stray.done:
             await self.hub.launcher.stop(stray.run, None, "KILL", 0.0)
         else:
             await self.hub.launcher.forget(stray.run)
 
 
-def _live_of(run: RunRecord) -> Live:
+def _live_of(run: RunRecord, number_of: Mapping[str, int]) -> Live:
     members = {
         entry["key"]: Member(
             key=entry["key"],
             role=entry["role"],
-            devices=tuple((int(device), int(milli)) for device, milli in entry["devices"]),
+            devices=tuple((number_of[uuid], int(milli)) for uuid, milli in entry["devices"] if uuid in number_of),
             rank=entry["rank"],
             pid=entry.get("pid"),
             start=entry.get("start"),

@@ -21,6 +21,8 @@ from phalanx.frontends.host.core.starting import Starting, note_ready
 from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.ports import CannotStart
 from phalanx.model.plan import Cause, Seats
+from phalanx.wire import WireError
+from phalanx.wire.messages import FROM_JOB, check
 
 
 class Resizing:
@@ -35,9 +37,14 @@ class Resizing:
     # ------------------------------------------------------------------ words of members
 
     def on_message(self, job: Job, live: Live, key: int, message: Mapping[str, Any]) -> None:
-        """A member says something of its own."""
+        """A member says something of its own. The shim may be its user's, so nothing is believed unread."""
         member = live.members.get(key)
-        kind = message.get("type")
+        try:
+            message = check(FROM_JOB, message)
+        except WireError as bad:
+            log.info("job %d says something that makes no sense: %s", job.id, bad)
+            return
+        kind = message["type"]
         if member is None:
             return
         if kind == "hello":
@@ -59,14 +66,21 @@ class Resizing:
             self.hub.stir()
 
     def _on_answer(self, job: Job, live: Live, member: Member, message: Mapping[str, Any]) -> None:
-        under = live.resizing
+        under, refused = live.resizing, message.get("verdict") == "refuse"
+        if message.get("id") == f"y{live.attempt}":
+            live.yielded = live.yielded or not refused
+            return
         if under is None or message.get("id") != under.id:
             return
-        if message.get("verdict") == "refuse":
+        if refused:
             log.info("job %d refuses to change: %s", job.id, message.get("why"))
-            self.hub.spawn(self._revert(job, live, under, str(message.get("why") or "the job refused")))
+            if under.joining:
+                self.hub.spawn(self._revert(job, live, under, str(message.get("why") or "the job refused")))
+            else:
+                self._insist(job, live, under)
             return
-        under.done.add(member.key)
+        if message.get("verdict") == "done":
+            under.done.add(member.key)
         if under.joining and under.told and self._everybody_ready(live, under):
             self.hub.spawn(self._let_in(job, live, under))
 
@@ -123,27 +137,29 @@ class Resizing:
     async def _carry_out(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
         hub = self.hub
         staying = [member for member in live.present() if not member.leaving]
+        for member in joining:
+            live.members[member.key] = member
         intent = {"generation": under.generation, "leaving": sorted(under.leaving), "joining": sorted(under.joining)}
         await hub.commit(hub.put_run(live, "running", resize=intent))
         crashpoint("resize.after_commit")
+        if not self._goes_on(job, live):
+            return
         if under.leaving:
-            await self._ask_to_leave(job, live, under, len(staying))
+            await self._ask_to_leave(job, live, under, staying)
         if not joining:
             self.on_exit(job, live)
             return
-        for member in joining:
-            live.members[member.key] = member
         self._await_seats(job, live, under, joining)
 
-    async def _ask_to_leave(self, job: Job, live: Live, under: Underway, left: int) -> None:
+    async def _ask_to_leave(self, job: Job, live: Live, under: Underway, staying: list[Member]) -> None:
         hub = self.hub
-        ranks = sorted(member.rank for member in live.members.values() if member.key in under.leaving)
         message = {
             "type": "shrink",
             "id": under.id,
             "generation": under.generation,
-            "members": left,
-            "leaving": ranks,
+            "members": max(1, len(staying)),
+            "leaving": sorted(under.leaving),
+            "ranks": sorted(member.key for member in staying),
             "deadline_s": hub.settings.resize_s,
         }
         await hub.launcher.tell(live.run, None, message)
@@ -166,6 +182,21 @@ class Resizing:
         else:
             self._await_seats(job, live, under, [live.members[key] for key in sorted(under.joining)])
 
+    def on_quit(self, job: Job, live: Live) -> None:
+        """A member is done while others come: nobody waits for its answer any more."""
+        under = live.resizing
+        if under is None or not under.joining or not under.told:
+            return
+        if not any(member.key not in under.joining for member in live.present()):
+            self.hub.spawn(self._revert(job, live, under, "the job was done before the new members came"))
+        elif self._everybody_ready(live, under):
+            self.hub.spawn(self._let_in(job, live, under))
+
+    @staticmethod
+    def _goes_on(job: Job, live: Live) -> bool:
+        """Whether it is still running and wanted; asked after every wait."""
+        return job.live is live and live.phase == "running" and live.purpose is None and bool(live.present())
+
     # ------------------------------------------------------------------ growing
 
     def _await_seats(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
@@ -183,10 +214,20 @@ class Resizing:
 
     async def _bring(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
         hub = self.hub
+        if under.leaving:  # those who left are a change of their own, which is done now
+            live.generation += 1
+            under.generation, under.id = live.generation, f"r{live.attempt}.{live.generation}"
+            under.done.clear()
+            for member in joining:
+                member.joined = live.generation
         self._number_ranks(live, under)
         try:
             orders = self.starting.orders(job, live, read_run(hub.store.load_run(job.id)), joining)
             note_ready(live, await hub.launcher.add(live.run, under.generation, orders))
+            if not self._goes_on(job, live):
+                return
+            intent = {"generation": under.generation, "leaving": [], "joining": sorted(under.joining)}
+            await hub.commit(hub.put_run(live, "running", resize=intent))
         except CannotStart as bad:
             await self._revert(job, live, under, str(bad))
             return
@@ -196,6 +237,8 @@ class Resizing:
             "id": under.id,
             "generation": under.generation,
             "members": len(old) + len(joining),
+            "joining": sorted(under.joining),
+            "ranks": sorted([*old, *under.joining]),
             "deadline_s": hub.settings.resize_s,
         }
         await hub.launcher.tell(live.run, old, message)
@@ -208,9 +251,14 @@ class Resizing:
             self.hub.spawn(self._revert(job, live, under, "the old members were not ready in time"))
 
     async def _let_in(self, job: Job, live: Live, under: Underway) -> None:
-        if live.resizing is not under or live.purpose is not None:
+        if live.resizing is not under or under.let_in or not self._goes_on(job, live):
             return
-        await self.hub.launcher.go(live.run, under.generation)
+        under.let_in = True
+        try:
+            await self.hub.launcher.go(live.run, under.generation)
+        except CannotStart as bad:
+            await self._revert(job, live, under, str(bad))
+            return
         await self._finish(job, live, under)
 
     async def _revert(self, job: Job, live: Live, under: Underway, why: str) -> None:
@@ -219,22 +267,40 @@ class Resizing:
             return
         hub = self.hub
         live.resizing = None
-        joined = [live.members[key] for key in under.joining if key in live.members]
-        if joined:
-            await hub.launcher.stop(live.run, [member.key for member in joined], "KILL", 0.0)
-        for member in joined:
-            member.leaving = member.exited = True
+        joined = [live.members.pop(key) for key in sorted(under.joining)]
+        if under.told:
+            await hub.launcher.abort(live.run)  # those at the gate; whoever went through it stays
+            await self._call_off(live, under)
+        hub.occupancy.give(live, joined)
+        if not self._goes_on(job, live):
+            return
+        gone = [live.members[key] for key in under.leaving if live.members[key].exited]
+        hub.occupancy.give(live, gone)
         for key in under.leaving:
             live.members[key].leaving = live.members[key].exited
-        hub.occupancy.give(live, joined)
         now_us = hub.now_us()
-        if live.purpose is None:
-            seats = join_seats(job.gang, live.present(), len(hub.devices))
-            hub.planner.resize_to(now_us, job.number, seats, Cause.PIN)
-            hub.planner.set_manners(now_us, job.number, elastic=False)
+        seats = join_seats(job.gang, live.present(), len(hub.devices))
+        hub.planner.resize_to(now_us, job.number, seats, Cause.PIN)
+        hub.planner.set_manners(now_us, job.number, elastic=False)
         await hub.commit(hub.put_run(live, "running"), facts=[(job.id, "refuse", {"why": why})])
         self._settle_claims()
         hub.stir()
+
+    async def _call_off(self, live: Live, under: Underway) -> None:
+        """Whoever made ready for more learns that they do not come: a shrink of those, in the next generation."""
+        live.generation += 1
+        staying = sorted(member.key for member in live.present())
+        message = {
+            "type": "shrink",
+            "id": f"r{live.attempt}.{live.generation}",
+            "generation": live.generation,
+            "members": max(1, len(staying)),
+            "leaving": sorted(under.joining),
+            "ranks": staying,
+            "deadline_s": self.hub.settings.resize_s,
+            "why": "the growth was called off",
+        }
+        await self.hub.launcher.tell(live.run, staying, message)
 
     def _settle_claims(self) -> None:
         """Whoever was given seats that are not coming free waits again."""
@@ -266,7 +332,7 @@ class Resizing:
             live.members[key].rank = len(staying) + at
 
     async def _finish(self, job: Job, live: Live, under: Underway) -> None:
-        if live.resizing is not under:
+        if live.resizing is not under or not self._goes_on(job, live):
             return
         hub = self.hub
         live.resizing = None
@@ -304,7 +370,8 @@ class Resizing:
             since_us=self.hub.now_us(),
         )
         live.resizing = under
-        self.hub.spawn(self._ask_to_leave(job, live, under, len(live.present()) - len(late)))
+        staying = [member for member in live.present() if not member.leaving]
+        self.hub.spawn(self._ask_to_leave(job, live, under, staying))
 
     # ------------------------------------------------------------------ losses
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from phalanx.control.explain import Teller as Sentences
 from phalanx.control.explain import Told
+from phalanx.control.state import State
 from phalanx.engine.cycle import schedule
+from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import (
@@ -28,8 +30,9 @@ from phalanx.frontends.host.core.jobs import (
     MOVE,
     Job,
     Live,
+    Member,
 )
-from phalanx.frontends.host.core.words import devices_text, listing, moment, needs_text, span, start_text
+from phalanx.frontends.host.core.words import devices_text, listing, moment, span, start_text
 from phalanx.frontends.host.messages import Eta, Progress, Reason, Row
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import JobRecord
@@ -53,6 +56,19 @@ class Explained:
     cost_us: int = 0
 
 
+def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Reservation, ...]]:
+    """One explaining pass: everybody's dominant reason by gang number, and who has a reservation."""
+    if not len(state.pending):
+        return {}, ()
+    snapshot = state.borrow()
+    plan = schedule(snapshot, policy, explain=True)
+    sentences = Sentences(snapshot, plan)
+    sentences.eta_us = {}  # in seconds of the cluster's clock, which nobody reads here
+    rows = np.flatnonzero(snapshot.pending.alive).tolist()
+    numbers = snapshot.pending.gang[rows].tolist()
+    return {number: sentences.tell(row) for number, row in zip(numbers, rows, strict=True)}, plan.reservations
+
+
 def may_read(caller: Caller | None, uid: int) -> bool:
     """Whether somebody may read what a job's members wrote, and how they were started; None: the daemon itself."""
     return caller is None or caller.admin or caller.uid == uid
@@ -65,7 +81,7 @@ class Rows:
         """Nothing was explained yet."""
         self.hub, self.forecaster, self._meter = hub, forecaster, meter
         self._explained = Explained()
-        self._mates: dict[tuple[int, str], int] = {}
+        self._mates: dict[tuple[int, str], Job] = {}  # whom singletons wait for
 
     # ------------------------------------------------------------------ reasons
 
@@ -79,17 +95,7 @@ class Rows:
         if young and all(number in known.reasons for number in wanted):
             return known
         began_s = self._meter()
-        snapshot = planner.state.borrow()
-        reasons: dict[int, Told] = {}
-        reservations: tuple[Reservation, ...] = ()
-        if len(planner.state.pending):
-            plan = schedule(snapshot, planner.policy, explain=True)
-            sentences = Sentences(snapshot, plan)
-            sentences.eta_us = {}  # in seconds of the cluster's clock, which nobody reads here
-            rows = np.flatnonzero(snapshot.pending.alive).tolist()
-            numbers = snapshot.pending.gang[rows].tolist()
-            reasons = {number: sentences.tell(row) for number, row in zip(numbers, rows, strict=True)}
-            reservations = plan.reservations
+        reasons, reservations = explain_all(planner.state, planner.policy)
         cost_us = round((self._meter() - began_s) * 1e6)
         self._explained = Explained(reasons, reservations, planner.version, now_us, cost_us)
         return self._explained
@@ -100,8 +106,9 @@ class Rows:
             return self._reason_ended(job, reads=reads)
         if job.next is not None:
             return Reason("Starting", self._say_claim(job, job.next))
-        if job.live is not None:
-            return None
+        return self._reason_waiting(job, told) if job.live is None else None
+
+    def _reason_waiting(self, job: Job, told: Mapping[int, Told]) -> Reason | None:
         gate = self.say_gate(job)
         if gate:
             return Reason(Code.HELD.word, gate)
@@ -137,9 +144,15 @@ class Rows:
         return ""
 
     def _find_mate(self, job: Job) -> Job | None:
-        """The one of the same name and user whose end a singleton waits for."""
+        """The one of the same name and user whose end a singleton waits for; thousands may wait for one."""
+        known = self._mates.get((job.uid, job.name))
+        if known is not None and _leads(known) and known.name == job.name:
+            return known
         mates = (mate for mate in self.hub.register.named(job.name) if mate.uid == job.uid and mate.id != job.id)
-        return next((mate for mate in mates if not mate.ended and GATE_SINGLETON not in mate.gates), None)
+        found = next((mate for mate in mates if _leads(mate)), None)
+        if found is not None:
+            self._mates[job.uid, job.name] = found
+        return found
 
     def _say_claim(self, job: Job, live: Live) -> str:
         if job.live is not None:
@@ -158,7 +171,7 @@ class Rows:
         etas: Mapping[int, Forecast] = {}
         if with_eta and waiting:
             few = len(waiting) <= 20
-            etas = await self.forecaster.forecasts([job.id for job in waiting] if few else None)
+            etas = await self.forecaster.at_hand([job.id for job in waiting] if few else None)
         told: Mapping[int, Told] = {}
         if waiting:
             told = self.explained([job.number for job in waiting if not job.gates]).reasons
@@ -173,7 +186,7 @@ class Rows:
         reason = self.reason(job, told, reads=reads)
         if job.state != "pending":
             eta = None
-        present = [] if job.live is None else job.live.present()
+        present = [] if job.live is None else seated(job.live)
         devices = sorted({device for member in present for device, _ in member.devices})
         held = sum(milli for member in present for _, milli in member.devices) / MILLI
         since_us = job.start_us if job.start_us is not None else job.end_us if job.ended else now[0]
@@ -202,7 +215,7 @@ class Rows:
             attempt=job.attempt,
             progress=_progress(job.progress),
             array=None if job.array is None else f"{job.array[0]}[{job.array[1]}]",
-            info=self._info(job, reason, eta, devices, now[1], reads=reads),
+            info=self._info(job, reason, eta, devices, now[1]),
         )
 
     def eta(self, forecast: Forecast) -> Eta:
@@ -214,19 +227,18 @@ class Rows:
 
     # ------------------------------------------------------------------ the INFO column
 
-    def _info(
-        self, job: Job, reason: Reason | None, eta: Forecast | None, devices: list[int], now: float, *, reads: bool
-    ) -> str:
+    def _info(self, job: Job, reason: Reason | None, eta: Forecast | None, devices: list[int], now: float) -> str:
         """The expected start while it waits, the places once it runs, how it ended afterwards."""
         if job.ended:
-            return self._info_ended(job, reason, reads=reads)
+            ran_us = 0 if job.start_us is None or job.end_us is None else job.end_us - job.start_us
+            return _info_ended(job.state, job.exit_code, reason, ran_us / 1e6)
         if job.live is not None:
             return self._info_live(job, job.live, devices)
         if eta is None or job.gates:
             return reason.message if reason is not None else "starts in this cycle"
-        walls = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
+        at, low, high = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
         hangs_on = f" {eta.hangs_on}" if eta.hangs_on else ""
-        return f"starts {start_text(*walls, now)}{hangs_on}{', from earlier runs' if eta.predicted else ''}"
+        return f"starts {start_text(at, low, high, now)}{hangs_on}{', from earlier runs' if eta.predicted else ''}"
 
     def _info_live(self, job: Job, live: Live, devices: list[int]) -> str:
         where = devices_text(devices) or f"on {self.hub.node}"
@@ -237,18 +249,9 @@ class Rows:
         if live.purpose is not None:
             return f"{where}, stopping"
         if live.resizing is not None:
-            after = len(live.present()) - len(live.resizing.leaving) if not live.resizing.joining else None
-            return f"{where}, {'growing' if after is None else f'shrinking to {after}'}"
+            after = sum(not member.leaving for member in live.present())
+            return f"{where}, {'growing' if live.resizing.joining else 'shrinking'} to {after}"
         return where
-
-    def _info_ended(self, job: Job, reason: Reason | None, *, reads: bool) -> str:
-        ran = "" if job.start_us is None or job.end_us is None else f" after {span((job.end_us - job.start_us) / 1e6)}"
-        if job.state == "completed":
-            return f"exit 0{ran}"
-        if job.state == "failed":
-            code = "failed" if job.exit_code is None else f"exit {job.exit_code}"
-            return f"{code}: {reason.message}" if reason is not None else f"{code}{ran}"
-        return reason.message if reason is not None else job.state
 
     # ------------------------------------------------------------------ rows of old
 
@@ -284,7 +287,7 @@ class Rows:
             attempt=record.attempt,
             progress=_progress(msgspec.json.decode(record.progress) if record.progress else None),
             array=None if part is None else f"{part['of']}[{part['index']}]",
-            info=_info_of_record(record, reason, ran_s),
+            info=_info_ended(record.state, record.exit_code, reason, ran_s),
         )
 
     def _read_gang(self, text: bytes) -> Gang | None:
@@ -302,13 +305,17 @@ class Rows:
         return Reason(str(code), str(sentence) if reads else _without_log(failure, str(code), str(sentence)))
 
 
-def _info_of_record(record: JobRecord, reason: Reason | None, ran_s: float) -> str:
-    if record.state == "completed":
+def _info_ended(state: str, exit_code: int | None, reason: Reason | None, ran_s: float) -> str:
+    if state == "completed":
         return f"exit 0 after {span(ran_s)}"
-    if record.state == "failed":
-        code = "failed" if record.exit_code is None else f"exit {record.exit_code}"
+    if state == "failed":
+        code = "failed" if exit_code is None else f"exit {exit_code}"
         return f"{code}: {reason.message}" if reason is not None else f"{code} after {span(ran_s)}"
-    return reason.message if reason is not None else record.state
+    return reason.message if reason is not None else state
+
+
+def _leads(job: Job) -> bool:
+    return not job.ended and GATE_SINGLETON not in job.gates
 
 
 def _without_log(failure: Mapping[str, Any] | None, code: str, sentence: str) -> str:
@@ -317,6 +324,12 @@ def _without_log(failure: Mapping[str, Any] | None, code: str, sentence: str) ->
         return sentence
     why = str((failure or {}).get("why", ""))
     return why if why and code == "Failed" else "failed"
+
+
+def seated(live: Live) -> list[Member]:
+    """Members that are there, without those who are still on their way in."""
+    coming = frozenset() if live.resizing is None else live.resizing.joining
+    return [member for member in live.present() if member.key not in coming]
 
 
 def least_gpus(gang: Gang) -> float:
@@ -328,6 +341,3 @@ def _progress(told: Mapping[str, Any] | None) -> Progress | None:
     if not told or told.get("step") is None:
         return None
     return Progress(told["step"], told.get("total"), told.get("rate"))
-
-
-__all__ = ["Explained", "Rows", "least_gpus", "may_read", "needs_text"]

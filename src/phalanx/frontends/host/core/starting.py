@@ -105,7 +105,11 @@ class Starting:
             await hub.launcher.abort(live.run)
             await self._never(job, live)
             return
-        await hub.launcher.go(live.run, live.generation)
+        try:
+            await hub.launcher.go(live.run, live.generation)
+        except CannotStart as bad:  # somebody died at the gate: nobody ran a line
+            await self._cannot(job, live, str(bad))
+            return
         crashpoint("start.after_go")
         await self.went(job, live)
 

@@ -11,6 +11,7 @@ from phalanx.frontends.host.ports import DeviceReading, Devices
 from phalanx.frontends.host.strangers import Rules, Stranger, Watch, find_strangers
 
 WATCH_EVERY_S = 3.0
+READ_WITHIN_S = 20.0
 
 
 class Watching:
@@ -32,10 +33,11 @@ class Watching:
     async def look(self) -> None:
         """One reading."""
         try:
-            self.readings = await asyncio.to_thread(self.devices.read)
-        except Exception:  # noqa: BLE001 - drivers raise what they like, and a job must not die of it
-            log.exception("the devices could not be read; they count as they were")
-            return
+            async with asyncio.timeout(READ_WITHIN_S):
+                self.readings = await asyncio.to_thread(self.devices.read)
+        except Exception:  # noqa: BLE001 - drivers raise what they like, or hang, and no job may die of it
+            log.exception("the devices could not be read; those that nobody of ours has count as busy")
+            self.readings = {}
         given = {device.index for device in self.hub.devices if self.hub.occupancy.users(device.index)}
         numbers = [device.index for device in self.hub.devices]
         self.watch = find_strangers(self.readings, numbers, self._is_ours, given, self.watch, self.rules)

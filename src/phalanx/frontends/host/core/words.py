@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from phalanx.model.gang import Gang, Role
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
@@ -62,6 +62,15 @@ def number(value: float) -> str:
 def gpus(value: float) -> str:
     """So many GPUs."""
     return f"{number(value)} GPU{'' if value == 1 else 's'}"
+
+
+def amount(kind: str, units: float, *, bare: bool = False) -> str:
+    """Engine units of a kind as people write them; `bare`: without the kind."""
+    value = units / units_per_whole(kind)
+    text = f"{value / (1 << 30):.4g}Gi" if units_per_whole(kind) == 1 else number(value)
+    if bare:
+        return text
+    return f"{text} {'GPU' if value == 1 else 'GPUs'}" if kind == DEVICE_KIND else f"{text} {kind}"
 
 
 def devices_text(indices: Iterable[int]) -> str:

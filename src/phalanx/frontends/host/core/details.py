@@ -1,0 +1,76 @@
+"""Everything about one job, as far as whoever asks may see it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.reports import open_ledger, sum_up
+from phalanx.frontends.host.core.rows import Rows, may_read
+from phalanx.frontends.host.core.whys import Whys
+from phalanx.frontends.host.messages import Detail, MemberRow, Run
+from phalanx.frontends.host.ports import Caller
+
+HISTORY_MOST: Final = 500
+_RUN = msgspec.json.Decoder(Run)
+_SILENT: Final = ("lines", "why")  # of a failure: what its members wrote, or may have written
+
+
+class Details:
+    """Answers `show`."""
+
+    def __init__(self, hub: Hub, rows: Rows, whys: Whys) -> None:
+        """Knows nothing of its own."""
+        self.hub, self.rows, self.whys = hub, rows, whys
+
+    async def detail(self, job: Job, caller: Caller | None) -> Detail:
+        """Others see a job without its command, its directory, its environment and what it wrote."""
+        hub, reads = self.hub, may_read(caller, job.uid)
+        (row,) = await self.rows.rows([job], with_eta=True, caller=caller)
+        record = hub.store.job(job.id)
+        gang: dict[str, Any] = msgspec.json.decode(record.gang) if record is not None else {}
+        run = self._read_run(job) if reads else None
+        live = job.live or job.next
+        return Detail(
+            job=row,
+            gang=gang,
+            command=None if run is None else run.command,
+            cwd=None if run is None else run.cwd,
+            env=None if run is None else run.env,
+            members=[] if live is None else self._members(live),
+            attempts=job.attempt,
+            history=self.whys.story(job.id, HISTORY_MOST, reads=reads),
+            failure=_failure(job, reads=reads),
+            ledger_gpu_s=sum_up(job.ledger, open_ledger(job, hub.now_us())),
+            run_dir=str(hub.runs / f"{job.id}.{job.attempt}") if reads and job.attempt else None,
+        )
+
+    def _read_run(self, job: Job) -> Run | None:
+        try:
+            return _RUN.decode(self.hub.store.load_run(job.id))
+        except (LookupError, msgspec.DecodeError):
+            return None
+
+    def _members(self, live: Live) -> list[MemberRow]:
+        uuids = [device.uuid for device in self.hub.devices]
+        members = sorted(live.members.values(), key=lambda member: (member.exited and member.leaving, member.rank))
+        return [
+            MemberRow(
+                rank=member.rank,
+                role=member.role,
+                devices=[uuids[device] for device, _ in member.devices],
+                pid=member.pid,
+                exit_code=member.code,
+                signal=member.signal,
+            )
+            for member in members
+        ]
+
+
+def _failure(job: Job, *, reads: bool) -> dict[str, Any] | None:
+    if job.failure is None or reads:
+        return job.failure
+    return {key: value for key, value in job.failure.items() if key not in _SILENT}

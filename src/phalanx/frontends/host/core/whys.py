@@ -1,0 +1,355 @@
+"""Why a job is where it is: what blocks it with numbers and names, who is ahead, when it starts, what would help."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from phalanx.control.explain import SENTENCES
+from phalanx.engine.explain import explain
+from phalanx.engine.line import Line
+from phalanx.engine.session import Session
+from phalanx.engine.turns import Turns, order_turns
+from phalanx.engine.view import find_need
+from phalanx.frontends.host.core.forecast import Forecaster, Ground
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.outlook import sum_devices
+from phalanx.frontends.host.core.rows import Rows, least_gpus, may_read, seated
+from phalanx.frontends.host.core.sooner import Sooners
+from phalanx.frontends.host.core.words import amount, devices_text, gpus, listing, moment, needs_text, number, span
+from phalanx.frontends.host.messages import Ahead, Happening, Reason, Why
+from phalanx.frontends.host.ports import Caller
+from phalanx.frontends.host.store import EventRecord
+from phalanx.model import reason as blame
+from phalanx.model.reason import Code
+from phalanx.model.resources import DEVICE_KIND, MILLI
+
+#: Of those ahead so many are named.
+NAMED_MOST: Final = 5
+DECISIONS_MOST: Final = 20
+#: Waiting gangs beside which the other blockers are looked for; they do not depend on who else waits.
+_BESIDE: Final = 20
+_PAGE: Final = 1000
+_NOBODY: Final = Ahead(0, 0.0, [])
+#: What everybody may know of what happened to anybody's job: the rest may be words of its members.
+PUBLIC: Final = frozenset(
+    {
+        "attempt",
+        "by",
+        "cause",
+        "devices",
+        "exit_code",
+        "for",
+        "generation",
+        "members",
+        "name",
+        "rank",
+        "signal",
+        "took_s",
+    }
+)
+
+
+class Whys:
+    """Answers `why`."""
+
+    def __init__(self, hub: Hub, forecaster: Forecaster, rows: Rows) -> None:
+        """Knows nothing of its own."""
+        self.hub, self.forecaster, self.rows = hub, forecaster, rows
+        self.sooners = Sooners(hub, forecaster, rows)
+
+    async def why(self, job: Job, caller: Caller | None = None) -> Why:
+        """Everything that explains where a job stands."""
+        reads = may_read(caller, job.uid)
+        if job.state == "pending" and job.live is None and job.next is None:
+            return await self._why_waiting(job, reads=reads)
+        if job.ended:
+            reason = self._say_ended(job, reads=reads)
+        elif job.live is not None and job.next is None:
+            reason = Reason("Stopping" if job.live.purpose else "Running", self._say_running(job, job.live))
+        else:
+            reason = self.rows.reason(job, {}) or Reason("Starting", "is being started")
+        return self._answer(job, reason, reads=reads)
+
+    def _answer(self, job: Job, reason: Reason | None, *, reads: bool, **more: Any) -> Why:
+        since = job.end_wall if job.ended else job.start_wall if job.state != "pending" else None
+        parts: dict[str, Any] = {"blockers": [], "ahead": _NOBODY, "eta": None, "sooner_if": [], **more}
+        return Why(
+            id=job.id,
+            name=job.name,
+            state=job.state,  # type: ignore[arg-type]
+            reason=reason,
+            needs=needs_text(job.gang),
+            queue=job.queue,
+            since=self.hub.iso(job.submit_wall if since is None else since),
+            decisions=self.story(job.id, DECISIONS_MOST, reads=reads),
+            **parts,
+        )
+
+    def story(self, job: int, most: int, *, reads: bool) -> list[Happening]:
+        """The last things that happened to a job."""
+        records: list[EventRecord] = []
+        page = self.hub.store.events(job=job, limit=_PAGE)
+        records += page
+        while len(page) == _PAGE:  # a job of many changes: its last words are further on
+            page = self.hub.store.events(job=job, since=page[-1].seq, limit=_PAGE)
+            records = [*records, *page][-most:]
+        told = []
+        for record in records[-most:]:
+            data: dict[str, Any] = msgspec.json.decode(record.data) if record.data else {}
+            shown = seen_by(data, reads=reads)
+            told.append(Happening(record.seq, self.hub.iso(record.wall), job, record.event, shown))
+        return told
+
+    # ------------------------------------------------------------------ waiting
+
+    async def _why_waiting(self, job: Job, *, reads: bool) -> Why:
+        told = self.rows.explained([] if job.gates else [job.number])
+        reason = self.rows.reason(job, told.reasons)
+        etas = await self.forecaster.forecasts([job.id])
+        ahead, rivals = self._find_ahead(job)
+        blockers: list[Reason] = []
+        if reason is not None and not job.gates and reason.code != Code.INFEASIBLE.word:
+            code = told.reasons[job.number][0]
+            # One that starts late is blocked by nobody else: the sentence of its dominant blocker says it all.
+            ground = self.forecaster.prepare({job.number}, _BESIDE)
+            others = await asyncio.to_thread(self._look_around, ground, job.number)
+            reason = Reason(reason.code, self.say(job, code, reason), reason.needed, reason.available)
+            blockers = [self._blocker(job, other) for other in others if other.code.word != reason.code]
+        sooner = await self.sooners.find(job, reason, rivals)
+        eta = etas.get(job.id)
+        more = {"blockers": blockers, "ahead": ahead, "sooner_if": sooner}
+        return self._answer(job, reason, reads=reads, eta=None if eta is None else self.rows.eta(eta), **more)
+
+    def _look_around(self, ground: Ground, number: int) -> tuple[blame.Reason, ...]:
+        """In another thread, on a copy."""
+        return explain(ground.state.borrow(), self.hub.planner.policy, number)
+
+    def _blocker(self, job: Job, found: blame.Reason) -> Reason:
+        sentence = SENTENCES.get(found.code, found.code.word).format(
+            needed=found.needed,
+            available=found.available,
+            after=", ".join(job.gang.after.names),
+            word=job.gang.together.word if job.gang.together else "",
+            queue=found.subject if found.code is Code.QUEUE_LIMIT and found.subject else job.queue,
+            user=job.user,
+        )
+        reason = Reason(found.code.word, sentence, found.needed, found.available)
+        return Reason(reason.code, self.say(job, found.code, reason), found.needed, found.available)
+
+    def _find_ahead(self, job: Job) -> tuple[Ahead, int]:
+        """Who has its turn before a job, and the highest priority among them."""
+        planner, by_number = self.hub.planner, self.hub.register.by_number
+        snapshot = planner.state.borrow()
+        session = Session(snapshot, planner.policy)
+        turns = order_turns(session)
+        row = planner.state.records[job.number].row
+        mine = next((at for at in np.flatnonzero(turns.rows == _last_of(turns, row)).tolist()), None)
+        if mine is None:
+            return _NOBODY, job.gang.priority
+        line, before = Line(session, turns), []
+        while line.left:
+            stretch = line.next_stretch()
+            place = np.flatnonzero(stretch == mine)
+            before.append(stretch[: int(place[0])] if len(place) else stretch)
+            if len(place):
+                break
+            line.done(len(stretch))
+        rows = [row for turn in np.concatenate(before).tolist() for row in turns.rows_of(turn)]
+        numbers = snapshot.pending.gang[rows].tolist()
+        found = [by_number[each] for each in numbers if each in by_number and each not in snapshot.judged]
+        named = [{"id": j.id, "name": j.name, "user": j.user, "gpus": least_gpus(j.gang)} for j in found[:NAMED_MOST]]
+        highest = max((other.gang.priority for other in found if other.queue == job.queue), default=job.gang.priority)
+        return Ahead(len(found), sum(least_gpus(other.gang) for other in found), named), highest
+
+    # ------------------------------------------------------------------ sentences
+
+    def say(self, job: Job, code: Code, reason: Reason) -> str:
+        """The sentence of a blocker with the numbers and names of this machine."""
+        if code in (Code.CAPACITY, Code.FRAGMENTATION):
+            return self._say_room(job) or reason.message
+        if code in (Code.QUEUE_LIMIT, Code.USER_LIMIT):
+            return f"{reason.message}{self._say_use(job, code)}"
+        if code in (Code.RESERVED, Code.BEHIND):
+            return self._say_rival(job, code) or reason.message
+        if code is Code.DEPENDENCY_WAITING:
+            return self._say_after(job) or reason.message
+        if code is Code.BACKOFF:
+            return self._say_rest(job) or reason.message
+        return reason.message
+
+    def _say_room(self, job: Job) -> str:
+        """What is asked, what is free, and who has the rest."""
+        state = self.hub.planner.state
+        fleet = state.fleet
+        asked = np.sum([find_need(fleet, role.shape).vector * role.sizes.least for role in job.gang.roles], axis=0)
+        free, whole = state.free.sum(axis=0), fleet.capacity.sum(axis=0)
+        kinds = [kind for kind in fleet.kinds if asked[fleet.kind_index[kind]] > free[fleet.kind_index[kind]]]
+        if not kinds and DEVICE_KIND in fleet.kinds and asked[fleet.device_column]:
+            kinds = [DEVICE_KIND]  # enough in pieces
+        parts = []
+        for kind in kinds:
+            column = fleet.kind_index[kind]
+            many = amount(kind, asked[column])
+            left, all_ = (amount(kind, each[column], bare=True) for each in (free, whole))
+            parts.append(f"needs {many} at once, {left} of {all_} free")
+        if not parts:
+            return ""
+        holders = self._say_holders() if DEVICE_KIND in kinds else ""
+        return "; ".join(parts) + (f": {holders}" if holders else "")
+
+    def _say_holders(self) -> str:
+        """Who has the devices, the largest first, and which are nobody's to give."""
+        state, by_number = self.hub.planner.state, self.hub.register.by_number
+        slots = state.device_free.shape[1]
+        held = []
+        for gang in state.running.columns["gang"][np.flatnonzero(state.running.alive)].tolist():
+            job = by_number.get(gang)
+            if job is not None:
+                held.append((int(sum_devices(state.records[gang].seats, slots).sum()) / MILLI, job))
+        held = sorted((each for each in held if each[0]), key=lambda each: (-each[0], each[1].id))
+        words = [f"{job.id} ({job.name}, {job.user}) holds {number(many)}" for many, job in held]
+        closed = [
+            f"gpu {device} is not given away ({why})" for device, why in sorted(self.hub.occupancy.closed.items())
+        ]
+        return "; ".join(part for part in (listing(words, 6), listing(closed, 3)) if part)
+
+    def _say_use(self, job: Job, code: Code) -> str:
+        """How much of a limit is used."""
+        tenants, fleet = self.hub.planner.state.tenants, self.hub.planner.state.fleet
+        tenants.settle()
+        queue, user = tenants.index_of(job.queue, job.user)
+        columns: Any = tenants.queue_columns if code is Code.QUEUE_LIMIT else tenants.user_columns
+        chain = [queue] if code is Code.QUEUE_LIMIT else [user]
+        while code is Code.QUEUE_LIMIT and tenants.queue_columns.parent[chain[-1]] >= 0:
+            chain.append(int(tenants.queue_columns.parent[chain[-1]]))
+        told = []
+        for row in chain:
+            for kind, column in fleet.kind_index.items():
+                limit, used = int(columns.limit[row, column]), int(columns.usage[row, column])
+                if limit >= 0:
+                    told.append(f"{columns.names[row]} uses {amount(kind, used, bare=True)} of {amount(kind, limit)}")
+        return f" ({listing(told)})" if told else ""
+
+    def _say_rival(self, job: Job, code: Code) -> str:
+        """Whom a job would delay, or stands behind."""
+        by_number = self.hub.register.by_number
+        promised = sorted(self.rows.explained().reservations, key=lambda each: each.start_us)
+        for each in promised:
+            rival = by_number.get(each.gangs[0])
+            if rival is not None and rival is not job:
+                at = moment(self.hub.wall_at(each.start_us), self.hub.clock.wall_s())
+                who = f"{rival.id} ({rival.name}, {rival.user}, {gpus(least_gpus(rival.gang))})"
+                verb = "would delay" if code is Code.RESERVED else "waits behind"
+                return f"would fit, but {verb} {who}, which is to start at about {at}"
+        return ""
+
+    def _say_after(self, job: Job) -> str:
+        others = (self.hub.register.by_id.get(int(name)) for name in job.gang.after.names if name.isdecimal())
+        words = [
+            f"{other.id} ({other.name}, {other.state})" for other in others if other is not None and not other.ended
+        ]
+        how = "end" if job.gang.after.any_end else "success"
+        return f"waits for the {how} of {listing(words)}" if words else ""
+
+    def _say_rest(self, job: Job) -> str:
+        state = self.hub.planner.state
+        until = [at for at, what, gang, _ in state.timers if what == "rest" and gang == job.number]
+        if not until:
+            return ""
+        failures = self.hub.planner.failures_of(job.number)
+        at = moment(self.hub.wall_at(max(until)), self.hub.clock.wall_s())
+        last = f"; the last time: {job.reason[1]}" if job.reason is not None else ""
+        return f"failed {failures} times without saving anything; it rests until {at}{last}"
+
+    # ------------------------------------------------------------------ running
+
+    def _say_running(self, job: Job, live: Live) -> str:
+        """Why here, why this size, until when."""
+        hub, present = self.hub, seated(live)
+        devices = sorted({device for member in present for device, _ in member.devices})
+        where = devices_text(devices) or hub.node
+        islands = {hub.devices[device].island for device in devices}
+        near = ", all in one island" if len(devices) > 1 and len(islands) == 1 else ""
+        parts = [f"runs on {where}{self._say_attempt(live)}{near}", self._say_size(job, live, len(present))]
+        if live.purpose is not None:
+            parts.append(f"it is being stopped ({live.by})" if live.by else "it is being stopped")
+        else:
+            parts.append(self._say_until(job))
+        return "; ".join(part for part in parts if part)
+
+    def _say_attempt(self, live: Live) -> str:
+        since = "" if live.started_us is None else f" since {self._moment(live.started_us)}"
+        return f"{since}, attempt {live.attempt}" if live.attempt > 1 else since
+
+    def _say_size(self, job: Job, live: Live, size: int) -> str:
+        gang = job.gang
+        if not gang.elastic:
+            return f"{size} member{'' if size == 1 else 's'} as asked" if size == gang.members_min else f"{size} left"
+        text = f"{size} of {gang.members_min}:{gang.members_max} members"
+        if job.pin is not None:
+            return f"{text}, since somebody wants {job.pin} (phalanx resize {job.id} auto takes that back)"
+        if size >= gang.members_max:
+            return f"{text}, its largest"
+        if any(member.speaks is None or "shrink" not in member.speaks for member in live.present()):
+            return f"{text}: its members have not said that they can be resized"
+        return f"{text}: it grows when GPUs are idle and shrinks when somebody needs them to start"
+
+    def _say_until(self, job: Job) -> str:
+        """By what is believed of it; never a promise."""
+        state = self.hub.planner.state
+        record = state.records[job.number] if 0 <= job.number < len(state.records) else None
+        if record is None or not record.phase.seated:
+            return ""
+        columns = state.running.columns
+        end_us = int(columns["start_us"][record.row] + columns["length_us"][record.row])
+        told = job.progress or {}
+        if told.get("total") and told.get("rate"):
+            left_s = max(0.0, (float(told["total"]) - float(told["step"])) / float(told["rate"]))
+            text = f"it says that it needs {span(left_s)} more"
+        elif job.gang.walltime_us is None:
+            text = "nobody said how long it runs"
+        elif end_us <= self.hub.now_us():
+            text = f"it should have ended at {self._moment(end_us)}, by what was said of it"
+        else:
+            text = f"until about {self._moment(end_us)}, by {'its earlier runs' if job.predicted else 'its --time'}"
+        if job.gang.kill_after_us is not None and job.live is not None and job.live.started_us is not None:
+            text += f", killed at {self._moment(job.live.started_us + job.gang.kill_after_us)}"
+        return text
+
+    def _moment(self, at_us: int) -> str:
+        return moment(self.hub.wall_at(at_us), self.hub.clock.wall_s())
+
+    # ------------------------------------------------------------------ ended
+
+    def _say_ended(self, job: Job, *, reads: bool) -> Reason:
+        """Why it ended, how often it was evicted and for whom, what was lost."""
+        told = self.rows.reason(job, {}, reads=reads)
+        parts = [told.message if told is not None else _ENDINGS.get(job.state, job.state)]
+        evicted = [each for each in self.story(job.id, 1000, reads=False) if each.event == "evict"]
+        if evicted:
+            times = "once" if len(evicted) == 1 else f"{len(evicted)} times"
+            whom = evicted[-1].data.get("for")
+            last = f", {'last ' if len(evicted) > 1 else ''}for {whom}" if whom else ""
+            parts.append(f"it was evicted {times}{last}")
+        lost = job.ledger.get("lost", 0.0)
+        if lost >= 1:
+            parts.append(f"{span(lost)} of GPU time were lost")
+        return Reason(told.code if told is not None else job.state.capitalize(), "; ".join(parts))
+
+
+_ENDINGS: Final = {"completed": "all members exited with code 0", "cancelled": "it was cancelled"}
+
+
+def _last_of(turns: Turns, row: int) -> int:
+    """The row at whose place a gang has its turn: its own, or that of the last it starts together with."""
+    return next((last for last, rows in turns.members.items() if row in rows), row)
+
+
+def seen_by(data: dict[str, Any], *, reads: bool) -> dict[str, Any]:
+    """What happened, as somebody sees it who may or may not read what a job's members write."""
+    return data if reads else {key: value for key, value in data.items() if key in PUBLIC}
