@@ -16,7 +16,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*.yaml")),
 ]
-COMMAND = re.compile(r"^[#$ ]*(?:\.venv/bin/)?(phalanx (?:sim|demo)\b.*?)(?:\s+#.*)?$", re.MULTILINE)
+COMMAND = re.compile(r"^[#$ ]*(?:\.venv/bin/)?(phalanx sim\b.*?)(?:\s+#.*)?$", re.MULTILINE)
 
 
 def shown():

@@ -11,12 +11,11 @@ from click.testing import CliRunner
 
 from phalanx import __version__
 from phalanx.cli import main
-from phalanx.cli.demo import SCENARIO
 from phalanx.cli.screen import choose_glyphs, print_sheet, progress_bar
 from phalanx.frontends.sim.gantt import ASCII, BLOCKS
 from phalanx.frontends.sim.printing import Sheet
 
-SMALL = SCENARIO
+SMALL = (Path(__file__).resolve().parents[3] / "examples" / "deadlock.yaml").read_text(encoding="utf-8")
 LOG = "".join(f"{job} {job} -1 60 2 -1 -1 2 100 -1 1 {job % 3} 1 -1 1 -1 -1 -1\n" for job in range(1, 60))
 
 
@@ -87,16 +86,6 @@ def test_a_log(tmp_path: Path):
 def test_a_cluster_may_stand_in_for_that_of_the_file(small: Path):
     found = json.loads(run("sim", small, "--cluster", "1x8", "--policy", "easy", "--json"))
     assert [gang["start_s"] for gang in found[0]["gangs"]] == [0, 0]
-
-
-def test_the_demo_shows_the_deadlock_and_the_way_out():
-    text = run("demo")
-    assert "policy pod-fifo: deadlock. A holds 2 GPUs and B holds 2 GPUs" in text
-    assert "policy easy: A, then B, each whole; all are done after 2m." in text
-
-
-def test_the_demo_is_the_example(repo_root: Path):
-    assert (repo_root / "examples" / "deadlock.yaml").read_text(encoding="utf-8") == SCENARIO
 
 
 def test_a_terminal_that_knows_no_blocks_gets_ascii(small: Path):
