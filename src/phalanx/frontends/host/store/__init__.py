@@ -1,0 +1,39 @@
+"""What the daemon must not forget: SQLite with a log, one writing thread and a group commit."""
+
+from phalanx.frontends.host.store.faults import StoreBroken, StoreFull
+from phalanx.frontends.host.store.records import (
+    AddEstimate,
+    AddEvents,
+    Change,
+    CloseEstimate,
+    DropRun,
+    EstimateRecord,
+    EventRecord,
+    InsertJobs,
+    JobRecord,
+    PutMeta,
+    PutRun,
+    RunRecord,
+    UpdateJob,
+)
+from phalanx.frontends.host.store.store import Store, open_store
+
+__all__ = [
+    "AddEstimate",
+    "AddEvents",
+    "Change",
+    "CloseEstimate",
+    "DropRun",
+    "EstimateRecord",
+    "EventRecord",
+    "InsertJobs",
+    "JobRecord",
+    "PutMeta",
+    "PutRun",
+    "RunRecord",
+    "Store",
+    "StoreBroken",
+    "StoreFull",
+    "UpdateJob",
+    "open_store",
+]
