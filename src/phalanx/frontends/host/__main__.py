@@ -181,6 +181,8 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     # Ten thousand waiting jobs are a million objects that nobody will free soon: looking through them costs
     # more than it finds.
     gc.freeze()
+    # A forecast computes in a thread of its own; whoever waits for the disk must not wait for it as well.
+    sys.setswitchinterval(0.0005)
     gc.set_threshold(50_000, 20, 50)
     log.info("version %s answers at %s with %d GPUs", __version__, places.socket, len(hub.devices))
     listening = loop.create_task(server.run())

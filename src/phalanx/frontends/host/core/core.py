@@ -38,7 +38,7 @@ from phalanx.frontends.host.messages import (
 )
 from phalanx.frontends.host.ports import Caller, Devices, Refused
 from phalanx.frontends.host.service import Figures, Listing, LogChunk
-from phalanx.frontends.host.store import JobRecord, PutMeta, UpdateJob
+from phalanx.frontends.host.store import JobRecord, PutMeta, StoreBroken, StoreFull, UpdateJob
 from phalanx.frontends.host.strangers import Rules
 
 VERBS: Final = ("cancel", "hold", "release", "retry", "resize", "preempt", "edit")
@@ -235,8 +235,11 @@ class Core:
 
     async def _keep_house(self) -> None:
         keep_us = self.hub.settings.retention_days * 86_400_000_000
-        await asyncio.to_thread(self.hub.store.backup)
-        self.hub.store.prune(self.hub.now_us(), keep_us, keep_us)
+        try:
+            await asyncio.to_thread(self.hub.store.backup)
+        except (StoreFull, StoreBroken) as bad:
+            log.warning("no backup was made: %s", bad)
+        await asyncio.to_thread(self.hub.store.prune, self.hub.now_us(), keep_us, keep_us)
 
     # ------------------------------------------------------------------ who may what
 

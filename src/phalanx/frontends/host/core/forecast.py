@@ -317,7 +317,7 @@ class Forecaster:
             low_us = low.starts[number][0] if number in low.starts else now_us + (at_us - now_us) // 2
             high_us = high.starts[number][0] if number in high.starts else now_us + (at_us - now_us) * 2
             hangs_on = self.say_cause(cause, lengths)
-            found[number] = Forecast(at_us, low_us, high_us, hangs_on, predicted)
+            found[number] = Forecast(at_us, min(low_us, at_us), max(high_us, at_us), hangs_on, predicted)
         return found
 
     def say_cause(self, cause: Cause, lengths: Lengths) -> str:

@@ -78,6 +78,7 @@ class Live:
     yielded: bool = False  # it answered that it saves and leaves
     over_early: bool = False  # nothing of it is left already, before we knew that it had begun
     contained: str = ""
+    newest: int = 0  # the highest key that a member of this attempt ever had
     first_step_us: int | None = None
     saved_us: int | None = None  # when it last said that it had saved its work
     by: str = ""  # who wanted the end: a name, or the job for whom it leaves

@@ -138,6 +138,7 @@ class Recovery:
 
     def _take_members(self, live: Live, found: Found) -> None:
         """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""
+        live.newest = max(found.members, default=0)
         for key, (pid, start) in found.members.items():
             member = live.members.get(key)
             if member is not None:

@@ -113,7 +113,8 @@ class Resizing:
         leaving, places = match(job.gang, seats, live.present())
         if not leaving and not places:
             return
-        fresh = max(live.members) + 1
+        fresh = max(live.newest, *live.members) + 1
+        live.newest = fresh + len(places) - 1 if places else live.newest
         joining = [
             Member(fresh + at, role, devices, rank=-1, joined=live.generation + 1)
             for at, (role, devices) in enumerate(places)
