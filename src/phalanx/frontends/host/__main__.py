@@ -22,13 +22,14 @@ import msgspec
 
 from phalanx import __version__
 from phalanx.control.spec.errors import BadInput
+from phalanx.control.tables import DEFAULT_WALLTIME_US
 from phalanx.frontends.host.api import CannotListen, Meters, Tokens, serve
 from phalanx.frontends.host.clock import HostClock, Mark
 from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Intake
 from phalanx.frontends.host.core.planner import Planner
-from phalanx.frontends.host.devices import open_devices
+from phalanx.frontends.host.devices import Inventory, open_devices
 from phalanx.frontends.host.launching import HostLauncher
 from phalanx.frontends.host.machine import describe_node
 from phalanx.frontends.host.places import Places, find_places
@@ -130,20 +131,23 @@ def _go_on(store: Store) -> HostClock:
     return clock
 
 
-async def _run(told: argparse.Namespace, places: Places, settings: Settings, store: Store) -> int:
-    clock = _go_on(store)
-    devices = open_devices(told.fake_gpus)
+def _make_hub(
+    told: argparse.Namespace,
+    places: Places,
+    settings: Settings,
+    parts: tuple[HostClock, Store, HostLauncher, Inventory, Meters],
+) -> Hub:
+    """Everything that the parts of the core share."""
+    clock, store, launcher, devices, meters = parts
     node = describe_node(devices, reserve=settings.reserve)
     fleet, policy = Fleet([node], ()), settings.make_policy()
-    walltime = {} if settings.default_walltime_us is None else {"default_walltime_us": settings.default_walltime_us}
-    launcher = HostLauncher(places.runs, drop_privileges=told.system)
-    meters = Meters()
-    hub = Hub(
+    walltime_us = settings.default_walltime_us or DEFAULT_WALLTIME_US
+    return Hub(
         clock=clock,
         store=store,
         launcher=launcher,
         devices=list(devices.list()),
-        planner=Planner(fleet, policy, settings.queues, settings.users, **walltime),
+        planner=Planner(fleet, policy, settings.queues, settings.users, walltime_us),
         intake=Intake(fleet, settings.queues, settings.users, policy, ()),
         boot_id=clock.boot_id,
         runs=places.runs,
@@ -152,6 +156,16 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
         node=node.name,
         meters=meters,
     )
+
+
+async def _run(told: argparse.Namespace, places: Places, settings: Settings, store: Store) -> int:
+    clock = _go_on(store)
+    devices, launcher, meters = (
+        open_devices(told.fake_gpus),
+        HostLauncher(places.runs, drop_privileges=told.system),
+        Meters(),
+    )
+    hub = _make_hub(told, places, settings, (clock, store, launcher, devices, meters))
     about = {
         "pid": os.getpid(),
         "socket": str(places.socket),
