@@ -27,7 +27,8 @@ def clone_state(state: State) -> State:
     for name, value in vars(state.forms).items():
         setattr(twin.forms, name, copy.copy(value))
     twin.gangs, twin.number_by_name = list(state.gangs), dict(state.number_by_name)
-    twin.records = [_copy_record(record) for record in state.records]
+    # Of those that have ended nobody writes anything any more.
+    twin.records = [record if record.phase.ended else _copy_record(record) for record in state.records]
     twin.groups = [replace(group, gangs=list(group.gangs)) for group in state.groups]
     twin.dependents = {name: list(waiting) for name, waiting in state.dependents.items()}
     twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]

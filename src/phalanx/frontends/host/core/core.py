@@ -70,6 +70,7 @@ class Core:
         rules = Rules(hub.settings.display_processes, hub.settings.small_use_bytes)
         self.watching = Watching(hub, devices, self.starting, rules)
         self.forecaster = Forecaster(hub, self.predictions)
+        self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
         self.teller = Teller(hub, self.forecaster)
         self.verbs = Verbs(hub, self.admission, self.ending)
         self.stopping = asyncio.Event()
@@ -90,8 +91,8 @@ class Core:
         hub = self.hub
         self.admission.newest = hub.store.newest()
         self.predictions.load(hub.store.ended(limit=2000))
-        await self.watching.look()
         await Recovery(hub, self.admission, self.starting, self.ending).run()
+        await self.watching.look()  # only now is it known which processes are our own
         now_us = hub.now_us()
         hub.agenda.at(now_us + MEMORY_EVERY_US, self._remember)
         hub.agenda.at(now_us + BACKUP_EVERY_US, self._back_up)
@@ -177,14 +178,19 @@ class Core:
         if limit_us is None or started_us is None:
             return
         if job.warning is not None:
-            name, before_s = job.warning
-            warn_us = started_us + max(0, limit_us - round(before_s * 1e6))
-            self.hub.agenda.at(warn_us, lambda: self._warn(job, live, name))
+            warn_us = started_us + max(0, limit_us - round(job.warning[1] * 1e6))
+            self.hub.agenda.at(warn_us, lambda: self._warn(job, live))
         self.hub.agenda.at(started_us + limit_us, lambda: self._too_old(job, live))
 
-    def _warn(self, job: Job, live: Live, name: str) -> None:
-        if job.live is live and live.phase == "running":
-            self.hub.spawn(self.hub.launcher.signal(live.run, None, name))
+    def _warn(self, job: Job, live: Live) -> None:
+        """It will be killed for its age soon: who understands is asked to save, and everybody gets the signal."""
+        if job.live is not live or live.phase != "running" or job.warning is None:
+            return
+        name, before_s = job.warning
+        if self.resizing.all_speak(live, "checkpoint"):
+            message = {"type": "checkpoint", "id": f"k{live.attempt}", "deadline_s": before_s}
+            self.hub.spawn(self.hub.launcher.tell(live.run, None, message))
+        self.hub.spawn(self.hub.launcher.signal(live.run, None, name))
 
     def _too_old(self, job: Job, live: Live) -> None:
         if job.live is live and live.purpose is None:
@@ -329,13 +335,13 @@ class Core:
         """Jobs as a list."""
         await self.settle()
         wanted = [job for job in self.hub.register if _listed(job, caller, listing)]
-        rows = await self.teller.rows(wanted, with_eta=True)
+        rows = await self.teller.rows(wanted, with_eta=True, caller=caller)
         if listing.finished:
             known = {job.id for job in wanted}
             user = listing.user or ("" if listing.everybody else caller.user)
             stored = self.hub.store.ended(user=user or None, limit=listing.limit or 10_000)
             old = [record for record in stored if record.id not in known and _stored_listed(record, listing)]
-            rows = [*map(self.teller.row_of_record, sorted(old, key=lambda record: record.id)), *rows]
+            rows = [*(self.teller.row_of_record(record, caller) for record in old), *rows]
         rows.sort(key=lambda row: row.id)
         return rows[-listing.limit :] if listing.limit else rows
 
@@ -347,7 +353,7 @@ class Core:
     async def why(self, caller: Caller, ref: str) -> Why:
         """Why it is where it is."""
         await self.settle()
-        return await self.teller.why(self._find(caller, ref))
+        return await self.teller.why(self._find(caller, ref), caller)
 
     async def logs(
         self, caller: Caller, ref: str, *, rank: int, attempt: int | None, offset: int, limit: int, tail: int | None

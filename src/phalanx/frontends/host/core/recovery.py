@@ -135,6 +135,8 @@ class Recovery:
         for key, (code, signal) in found.exits.items():
             self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code else "")
         self.ending.resizing.resume(job, live)
+        if live.purpose is None:  # how far it is was known to the last daemon only
+            await hub.launcher.tell(live.run, None, {"type": "status", "id": f"s{live.attempt}"})
 
     def _take_members(self, live: Live, found: Found) -> None:
         """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""

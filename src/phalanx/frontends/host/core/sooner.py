@@ -18,7 +18,7 @@ from phalanx.frontends.host.core.forecast import Forecaster, Ground
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Taken
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
-from phalanx.frontends.host.core.outlook import MIDDLE, Bound, Lengths, fork, look
+from phalanx.frontends.host.core.outlook import MIDDLE, Bound, fork, look
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.rows import Rows, explain_all
 from phalanx.frontends.host.core.words import gpus, span
@@ -47,7 +47,6 @@ class Way:
     what: str
     command: str
     change: Callable[[Planner], int]  # the answer is the gang's number afterwards
-    length_us: int | None = None  # how long it would run then, if that is the change
     group: str = ""  # of several ways of a group a further one is told only if it is sooner still
 
 
@@ -75,31 +74,27 @@ class Sooners:
     def _try_all(self, ground: Ground, number: int, ways: list[Way]) -> list[tuple[int, Way]]:
         """In another thread."""
         now_us, until_s = ground.state.now_us, self.forecaster.meter() + TRIES_S
-        as_it_is = self._try(ground, number, Way("", "", lambda planner: number))
+        as_it_is = self._try(ground, Way("", "", lambda planner: number))
         least_us = GAIN_LEAST_US if as_it_is is None else max(GAIN_LEAST_US, (as_it_is - now_us) // 10)
         found: list[tuple[int, Way]] = []
         for way in ways:
             if self.forecaster.meter() >= until_s:
                 break
-            at_us = self._try(ground, number, way)
+            at_us = self._try(ground, way)
             if at_us is None or any(way.group and told.group == way.group and at <= at_us for at, told in found):
                 continue
             if as_it_is is None or at_us <= now_us < as_it_is or as_it_is - at_us >= least_us:
                 found.append((at_us, way))
         return sorted(found, key=lambda entry: entry[0])
 
-    def _try(self, ground: Ground, number: int, way: Way) -> int | None:
+    def _try(self, ground: Ground, way: Way) -> int | None:
         """When the job would start then; None: not within what is looked at."""
         planner = copy.copy(self.hub.planner)
         planner.state = fork(ground.state)
         after = way.change(planner)
-        lengths = Lengths({**ground.lengths.whole}, ground.lengths.left, ground.lengths.source)
-        if number in lengths.whole:
-            lengths.whole[after] = lengths.whole[number]
-        if way.length_us is not None:
-            lengths.whole[after] = (way.length_us, way.length_us, way.length_us)
         bound = Bound(self.forecaster.meter, TRY_S)
-        seen = look(planner.state, planner.policy, lengths, MIDDLE, bound, wanted={after}, events=ground.events)
+        # How long it runs itself does not matter: the look ends when it has started.
+        seen = look(planner.state, planner.policy, ground.lengths, MIDDLE, bound, wanted={after}, events=ground.events)
         start = seen.starts.get(after)
         return None if start is None else start[0]
 
@@ -150,7 +145,7 @@ class Sooners:
         gang = replace(job.gang, walltime_us=gap_us)
         length = span(gap_us / 1e6)
         what = f"it takes at most {length}"
-        return [Way(what, f"phalanx edit {job.id} --time {length}", self._swap(job, gang), length_us=gap_us)]
+        return [Way(what, f"phalanx edit {job.id} --time {length}", self._swap(job, gang))]
 
     def _reservations(self) -> tuple[Reservation, ...]:
         return self.rows.explained().reservations

@@ -1,0 +1,434 @@
+"""Why a job is where it is, and what would start it sooner: only what really does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it out
+
+from telling_world import World, at_utc, caller  # noqa: F401
+
+from phalanx.frontends.host.core import sooner
+from phalanx.frontends.host.core.planner import Planner
+from phalanx.frontends.host.core.whys import DECISIONS_MOST
+from phalanx.frontends.host.messages import Reason, Submission
+from phalanx.frontends.host.ports import Refused
+from phalanx.frontends.host.settings import Bounds, Settings
+from phalanx.model.queue import Queue, UserLimit
+
+PATIENT = Settings(priority_ceiling=0)  # nobody may ask for more
+
+
+def why(world, job, who=None):
+    return asyncio.run(world.teller.why(job, who))
+
+
+def commands(told):
+    return [way.command for way in told.sooner_if]
+
+
+def full_world(**options):
+    """Seven of eight devices in use, for an hour and for half of one."""
+    world = World(**options)
+    train = world.submit("train", "4 gpu=1", "ada", walltime=3600)
+    world.submit("eval", "3 gpu=1", "bob", walltime=1800)
+    world.plan()
+    return world, train
+
+
+# ---------------------------------------------------------------------- blockers
+
+
+def test_who_holds_the_devices_is_named_with_numbers():
+    world, _ = full_world()
+    world.hub.occupancy.closed[7] = "python (pid 12) of carol"
+    big = world.submit("big", "8 gpu=1", "eve", walltime=60)
+    told = why(world, big)
+    assert told.reason == Reason(
+        "Capacity",
+        "needs 8 GPUs at once, 1 of 8 free: 1 (train, ada) holds 4, 2 (eval, bob) holds 3; "
+        "gpu 7 is not given away (python (pid 12) of carol)",
+        8,
+        1,
+    )
+    assert told.needs == "8 GPUs as 8 x 1"
+    assert told.eta.hangs_on == "when 1 (train) ends"
+
+
+def test_what_is_short_is_named_if_it_is_not_devices():
+    world = World()
+    world.submit("cpus", "1 cpu=60", walltime=600)
+    world.plan()
+    job = world.submit("more", "1 gpu=1 cpu=10", walltime=60)
+    assert why(world, job).reason.message == "needs 10 cpu at once, 4 of 64 free"
+
+
+def test_shares_that_lie_in_pieces_are_fragmentation():
+    world = World(gpus=2)
+    for _ in range(2):
+        world.submit("half", "1 gpu=0.6", walltime=600)
+    world.plan()
+    job = world.submit("more", "1 gpu=0.8", walltime=60)
+    told = why(world, job)
+    assert told.reason.code == "Fragmentation"
+    assert told.reason.message.startswith("needs 0.8 GPUs at once, 0.8 of 2 free: 1 (half, ada) holds 0.6, 2 (half")
+
+
+def test_a_limit_says_how_much_of_it_is_used_and_what_else_is_in_the_way():
+    world = World(queues=[Queue("research", limit={"gpu": 4000})], users=[UserLimit("bob", {"gpu": 2000})])
+    world.submit("a", "4 gpu=1", queue="research", walltime=600)
+    world.submit("b", "2 gpu=1", user="bob", walltime=600)
+    world.plan()
+    in_queue = world.submit("c", "4 gpu=1", queue="research", walltime=60)
+    of_user = world.submit("d", "1 gpu=1", user="bob", walltime=60)
+    told = why(world, in_queue)
+    assert told.reason.code == "QueueLimit"
+    assert told.reason.message.endswith("(research uses 4 of 4 GPUs)")
+    assert [each.code for each in told.blockers] == ["Capacity"]
+    assert told.blockers[0].message.startswith("needs 4 GPUs at once, 2 of 8 free: 1 (a, ada) holds 4")
+    assert why(world, of_user).reason.message.endswith("(bob uses 2 of 2 GPUs)")
+
+
+def test_who_would_be_delayed_is_named():
+    world, _ = full_world()
+    big = world.submit("big", "8 gpu=1", "eve", walltime=600)
+    small = world.submit("small", "1 gpu=1", "ada", walltime=7200)
+    world.plan()
+    told = why(world, small)
+    assert told.reason.code == "Reserved"
+    assert told.reason.message == (
+        f"would fit, but would delay {big.id} (big, eve, 8 GPUs), which is to start at about 10:16"
+    )
+
+
+def test_dependencies_are_named_with_where_they_stand():
+    world = World()
+    first = world.submit("prepare", "1 gpu=1", walltime=600)
+    world.plan()
+    after = world.submit("train", "1 gpu=1", after=(str(first.id),), walltime=60)
+    any_ = world.submit("clean", "1 gpu=1", after_any=(str(first.id),), walltime=60)
+    assert why(world, after).reason == Reason("DependencyWaiting", "waits for the success of 1 (prepare, running)")
+    assert why(world, any_).reason.message == "waits for the end of 1 (prepare, running)"
+
+
+def test_a_rest_after_failures_has_an_end():
+    world = World()
+    job = world.submit("flaky", "1 gpu=1", walltime=60)
+    for _ in range(3):
+        world.tick(15)  # longer than its first rest
+        world.plan()
+        world.planner.requeue(world.clock.us, job.number, failed=True)
+    job.live, job.state = None, "pending"
+    told = why(world, job)
+    assert told.reason.code == "Backoff"
+    assert told.reason.message == "failed 3 times without saving anything; it rests until 09:17"
+
+
+# ---------------------------------------------------------------------- who is ahead
+
+
+def test_those_ahead_are_counted_and_the_first_are_named():
+    world = World("fcfs")
+    world.submit("run", "8 gpu=1", walltime=600)
+    world.plan()
+    before = [world.submit(f"j{at}", "2 gpu=1", "bob", walltime=60) for at in range(7)]
+    held = world.submit("held", "1 gpu=1", gates={"hold"})
+    mine = world.submit("mine", "1 gpu=1", walltime=60)
+    world.submit("behind", "1 gpu=1", walltime=60)
+    world.plan()
+    told = why(world, mine)
+    assert (told.ahead.gangs, told.ahead.gpus) == (7, 14.0)
+    assert told.ahead.jobs == [{"id": job.id, "name": job.name, "user": "bob", "gpus": 2.0} for job in before[:5]]
+    assert why(world, held).ahead.gangs == 0
+    assert why(world, before[0]).ahead.gangs == 0
+
+
+def test_between_queues_those_are_ahead_whose_queue_stands_better():
+    world = World("fair", queues=[Queue("a"), Queue("b")])
+    world.submit("run", "8 gpu=1", queue="a", walltime=6000)
+    world.plan()
+    first = world.submit("first", "8 gpu=1", queue="a", walltime=60)
+    second = world.submit("second", "8 gpu=1", queue="b", walltime=60)
+    world.plan()
+    third = world.submit("third", "8 gpu=1", queue="a", walltime=60)
+    # Queue a has everything, so whoever came first in it stands behind queue b.
+    assert [job["id"] for job in why(world, first).ahead.jobs] == [second.id]
+    assert [job["id"] for job in why(world, third).ahead.jobs] == [second.id, first.id]
+    assert why(world, second).ahead.gangs == 0
+
+
+def test_whoever_can_never_run_is_ahead_of_nobody():
+    world = World("fcfs")
+    world.submit("run", "8 gpu=1", walltime=600)
+    world.submit("huge", "99 gpu=1")
+    mine = world.submit("mine", "8 gpu=1", walltime=60)
+    world.plan()
+    assert why(world, mine).ahead.gangs == 0
+
+
+# ---------------------------------------------------------------------- what would help
+
+
+def test_a_shorter_time_is_told_if_it_fits_before_the_reservation_and_really_starts_the_job():
+    world, _ = full_world(settings=PATIENT)
+    world.submit("big", "8 gpu=1", "eve", walltime=600)
+    small = world.submit("small", "1 gpu=1", "ada", walltime=7200)
+    world.plan()
+    told = why(world, small)
+    way = next(way for way in told.sooner_if if "--time" in way.command)
+    assert way.command == f"phalanx edit {small.id} --time 59m"
+    assert way.what == "it takes at most 59m"
+    assert way.at == world.hub.iso(world.clock.wall_s())
+    # And so it is: with that time it starts at once.
+    replaced = small.gang.__class__(**{
+        **{name: getattr(small.gang, name) for name in small.gang.__slots__}, "walltime_us": 59 * 60_000_000,
+    })  # fmt: skip
+    number = world.planner.replace(world.clock.us, small.number, replaced, held=False)
+    assert number in [begin.gang for begin in world.planner.plan(world.clock.us).done]
+
+
+def test_no_time_is_told_where_none_would_help():
+    world, _ = full_world(settings=PATIENT)
+    world.submit("big", "8 gpu=1", "eve", walltime=600)
+    two = world.submit("two", "2 gpu=1", "ada", walltime=7200)  # one is free
+    world.plan()
+    assert not [command for command in commands(why(world, two)) if "--time" in command]
+
+
+def test_fewer_members_are_told_largest_first_unless_fewer_still_start_sooner():
+    world, _ = full_world(settings=PATIENT)
+    big = world.submit("big", "8 gpu=1", "eve", walltime=3600)
+    world.plan()
+    told = why(world, big)
+    assert [(way.what, way.command) for way in told.sooner_if if "resize" in way.command] == [
+        ("it may begin with 1 GPU", f"phalanx resize {big.id} --min 1"),
+        ("it may begin with 4 GPUs", f"phalanx resize {big.id} --min 4"),
+    ]
+    assert told.sooner_if[0].at < told.sooner_if[1].at < told.eta.at
+
+
+def test_a_member_of_many_devices_cannot_be_made_smaller():
+    world, _ = full_world(settings=PATIENT)
+    one = world.submit("one", "1 gpu=8", "eve", walltime=3600)
+    world.plan()
+    assert not [command for command in commands(why(world, one)) if "resize" in command]
+
+
+def test_whoever_may_be_evicted_may_live_under_a_reservation(monkeypatch):
+    monkeypatch.setattr(sooner, "EDITS", sooner.EDITS | {"--preemptible"})
+    world, _ = full_world(settings=PATIENT)
+    world.submit("big", "8 gpu=1", "eve", walltime=600)
+    small = world.submit("small", "1 gpu=1", "ada", walltime=7200)
+    world.plan()
+    assert f"phalanx edit {small.id} --preemptible" in commands(why(world, small))
+
+
+def test_a_wish_for_one_place_is_loosened_only_where_it_is_in_the_way():
+    world, _ = full_world(settings=PATIENT)
+    job = world.submit("near", "4 gpu=1", "eve", topology=">node", walltime=60)
+    world.plan()
+    # There is one node only: the wish costs nothing.
+    assert not [command for command in commands(why(world, job)) if "--topology" in command]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (Settings(), True),
+        (PATIENT, False),
+        (Settings(priority_ceiling=7), False),
+        (Settings(priority_ceiling=8), True),
+        (Settings(priority_ceiling=99, user_bounds={"ada": Bounds(priority_ceiling=3)}), False),
+    ],
+)
+def test_a_higher_priority_is_told_only_to_whoever_may_have_it(settings, told):
+    world = World("fcfs", settings=settings)
+    world.submit("run", "8 gpu=1", walltime=600)
+    world.plan()
+    world.submit("long", "8 gpu=1", "bob", priority=7, walltime=3600)
+    mine = world.submit("mine", "8 gpu=1", priority=7, walltime=60)
+    world.plan()
+    assert (f"phalanx edit {mine.id} --priority 8" in commands(why(world, mine))) is told
+
+
+def test_a_job_on_hold_is_told_how_to_release_it_and_nothing_else():
+    world, _ = full_world()
+    held = world.submit("held", "1 gpu=1", gates={"hold"}, walltime=60)
+    told = why(world, held)
+    assert commands(told) == [f"phalanx release {held.id}"]
+    assert told.sooner_if[0].at == world.hub.iso(world.clock.wall_s())
+    assert told.eta is None
+
+
+@pytest.mark.parametrize("gates", [{"array"}, {"singleton"}, {"hold", "array"}])
+def test_nothing_is_told_that_a_person_cannot_do(gates):
+    world, _ = full_world()
+    job = world.submit("part", "1 gpu=1", gates=gates, walltime=60)
+    job.array = ("sweep", 0, 8)
+    assert commands(why(world, job)) == []
+
+
+def test_what_was_not_tried_in_time_is_not_told():
+    seconds = iter(range(1_000_000))
+    world, _ = full_world(meter=lambda: next(seconds))
+    held = world.submit("held", "1 gpu=1", gates={"hold"}, walltime=60)
+    assert commands(why(world, held)) == []
+
+
+def test_trying_changes_nothing(monkeypatch):
+    world, _ = full_world()
+    job = world.submit("big", "8 gpu=1", "eve", walltime=3600)
+    world.plan()
+    state = world.planner.state
+    before = (len(state.gangs), len(state.pending), len(state.running), state.free.tolist(), world.planner.version)
+    monkeypatch.setattr(Planner, "at", _at_of_copies(world.planner))
+    why(world, job)
+    after = (len(state.gangs), len(state.pending), len(state.running), state.free.tolist(), world.planner.version)
+    assert after == before
+
+
+def _at_of_copies(original):
+    whole = Planner.at
+
+    def at(self, now_us):
+        assert self is not original
+        assert self.state is not original.state
+        return whole(self, now_us)
+
+    return at
+
+
+def test_every_command_that_is_told_is_one_the_command_line_knows():
+    acting = pytest.importorskip("phalanx.cli.host.acting")
+    world, _ = full_world()
+    jobs = [
+        world.submit("big", "8 gpu=1", "eve", walltime=3600),
+        world.submit("small", "1 gpu=1", "ada", walltime=7200),
+        world.submit("held", "1 gpu=1", gates={"hold"}, walltime=60),
+    ]
+    world.plan()
+    told = {command for job in jobs for command in commands(why(world, job))}
+    assert {command.split()[1] for command in told} == {"edit", "resize", "release"}
+    for command in told:
+        _, verb, *words = command.split()
+        getattr(acting, verb).make_context(verb, words)  # raises what it does not understand
+    known = {option for parameter in acting.edit.params for option in parameter.opts}
+    assert known >= sooner.EDITS
+
+
+# ---------------------------------------------------------------------- running and ended
+
+
+def test_a_running_job_says_why_here_why_this_size_and_until_when():
+    world, train = full_world()
+    told = why(world, train)
+    assert told.reason == Reason(
+        "Running",
+        "runs on gpu 0-3 since 09:16, all in one island; 4 members as asked; until about 10:16, by its --time",
+    )
+    assert [each.event for each in told.decisions] == ["bind", "start"]
+    assert (told.blockers, told.sooner_if, told.eta) == ([], [], None)
+    assert told.since == world.hub.iso(train.start_wall)
+
+
+def test_the_size_of_an_elastic_job_has_a_cause():
+    world = World()
+    job = world.submit("wide", "2-6 gpu=1")
+    world.plan()
+    assert "6 of 2:6 members, its largest; nobody said how long it runs" in why(world, job).reason.message
+    for key in (3, 4, 5):
+        job.live.members[key].exited = job.live.members[key].leaving = True
+    assert "3 of 2:6 members: its members have not said that they can be resized" in why(world, job).reason.message
+    for member in job.live.members.values():
+        member.speaks = frozenset({"shrink", "grow"})
+    assert "3 of 2:6 members: it grows when GPUs are idle" in why(world, job).reason.message
+    job.pin = 3
+    assert "since somebody wants 3 (phalanx resize 1 auto takes that back)" in why(world, job).reason.message
+
+
+def test_the_end_of_a_running_job_is_by_its_own_word_if_it_has_one():
+    world, train = full_world()
+    train.progress = {"step": 10, "total": 100, "rate": 0.5}
+    assert "it says that it needs 3m more" in why(world, train).reason.message
+    train.progress = None
+    world.tick(7200)
+    assert "it should have ended at 10:16, by what was said of it" in why(world, train).reason.message
+
+
+def test_an_ended_job_says_why_for_whom_it_was_evicted_and_what_was_lost():
+    world, train = full_world()
+    world.happen(train, "evict", cause="preempt", **{"for": 12})
+    world.happen(train, "evict", cause="reclaim", **{"for": 14})
+    world.tick(60)
+    world.end(train, exit_code=0, ledger={"productive": 100.0, "lost": 90.0})
+    told = why(world, train)
+    assert told.reason == Reason(
+        "Completed",
+        "all members exited with code 0; it was evicted 2 times, last for 14; 1m30s of GPU time were lost",
+    )
+    assert told.since == world.hub.iso(train.end_wall)
+
+
+def test_only_the_last_decisions_are_told_of_a_job_with_thousands():
+    world, train = full_world()
+    for at in range(2500):
+        world.happen(train, "grow", members=at)
+    told = why(world, train)
+    assert len(told.decisions) == DECISIONS_MOST
+    assert told.decisions[-1].data == {"members": 2499}
+    assert told.decisions[0].data == {"members": 2480}
+
+
+# ---------------------------------------------------------------------- jobs that are not there yet
+
+
+def try_out(world, gang, *, user="ada", **options):
+    submission = Submission(
+        gang=msgspec.Raw(msgspec.json.encode(gang)),
+        run=msgspec.Raw(b'{"command":["python","train.py"]}'),
+        name=options.pop("name", "new"),
+        **options,
+    )
+    taken = world.hub.intake.take(submission, user, world.clock.us, world.clock.wall_s())
+    return asyncio.run(world.teller.try_out(caller(user), taken))
+
+
+def test_a_dry_run_says_when_a_job_would_start_and_leaves_no_trace():
+    world, _ = full_world()
+    gangs = len(world.planner.state.gangs)
+    now = try_out(world, {"members": 1, "each": {"gpu": 1}, "walltime": "10m"})
+    later = try_out(world, {"members": 4, "each": {"gpu": 1}, "walltime": "10m"})
+    assert (now.state, now.reason, now.eta.at) == ("pending", None, world.hub.iso(world.clock.wall_s()))
+    assert later.reason.code == "Capacity"
+    assert later.eta.hangs_on == "when 2 (eval) ends"
+    assert later.eta.low < later.eta.at
+    assert len(world.planner.state.gangs) == gangs
+    assert len(world.hub.register) == 2
+
+
+def test_a_dry_run_knows_gates_and_dependencies():
+    world, train = full_world()
+    gang = {"members": 1, "each": {"gpu": 1}, "walltime": "10m"}
+    begin = try_out(world, gang, begin="+30m")
+    after = try_out(world, {**gang, "after": [str(train.id)]})
+    held = try_out(world, {**gang, "hold": True})
+    assert begin.eta.at == world.hub.iso(world.clock.wall_s() + 1800)
+    assert begin.reason == Reason("Held", "begins at 09:46")
+    assert after.eta.hangs_on == "when 1 (train) ends"
+    assert after.reason.code == "DependencyWaiting"
+    assert held.eta is None
+    assert held.reason.code == "Held"
+    with pytest.raises(Refused, match="there is no job 'nobody' to wait for"):
+        try_out(world, {**gang, "after": ["nobody"]})
+
+
+def test_a_dry_run_predicts_from_earlier_runs_and_says_what_can_never_run():
+    world, _ = full_world()
+    never = try_out(world, {"members": 99, "each": {"gpu": 1}}, allow_infeasible=True)
+    assert never.eta is None
+    assert never.reason.code == "Infeasible"
