@@ -49,6 +49,9 @@ RECORD_EVERY_US: Final = 60_000_000
 NOT_A_WAIT_US: Final = 1_000_000
 #: Who only wants to show a list waits for so long, and takes what was known a while ago otherwise.
 PATIENCE_S: Final = 0.4
+#: With more waiting than this, a list is told what was known before, and the look comes after it.
+CROWD: Final = 1000
+CROWD_LATER_S: Final = 1.0
 
 #: Of a run that says how far it is.
 _BY_PROGRESS: Final[Range] = (0.9, 1.0, 1.15)
@@ -119,6 +122,7 @@ class Forecaster:
         self._narrow = Answer()  # about whoever was asked for last
         self.on_estimates: Callable[[list[AddEstimate]], None] = lambda changes: None  # who writes them down
         self._recorded: dict[int, int] = {}  # by job: when another estimate of it is worth a row
+        self._crowd_waits = False
         self._looking = asyncio.Lock()
         self._looks_on: set[asyncio.Future[Answer]] = set()  # looks for which nobody waits any more
 
@@ -131,15 +135,29 @@ class Forecaster:
     async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
         answer = self._fit(wanted)
+        if answer is None and len(self.hub.planner.state.pending) > CROWD:
+            # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
+            answer = self._wide
+            if not self._crowd_waits:
+                self._crowd_waits = True
+                asyncio.get_running_loop().call_later(CROWD_LATER_S, self._look_at_crowd)
         if answer is None:
-            looking = asyncio.ensure_future(self._find(wanted))
-            self._looks_on.add(looking)
-            looking.add_done_callback(self._looked)
+            looking = self._begin(wanted)
             await asyncio.wait({looking}, timeout=self.patience_s)
             found = looking.done() and not looking.cancelled() and looking.exception() is None
             answer = looking.result() if found else self._wide
         old = answer.seen is None or self.hub.now_us() - answer.at_us >= STALE_US
         return {} if old else self._choose(answer, wanted)
+
+    def _look_at_crowd(self) -> None:
+        self._crowd_waits = False
+        self._begin(None)
+
+    def _begin(self, wanted: Collection[int] | None) -> asyncio.Future[Answer]:
+        looking = asyncio.ensure_future(self._find(wanted))
+        self._looks_on.add(looking)
+        looking.add_done_callback(self._looked)
+        return looking
 
     def _looked(self, looking: asyncio.Future[Answer]) -> None:
         self._looks_on.discard(looking)

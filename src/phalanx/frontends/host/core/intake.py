@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from phalanx.control.explain import explain_pending
-from phalanx.control.spec.errors import BadInput, BadText, show
+from phalanx.control.spec.errors import BadInput, BadText, show, suggest
 from phalanx.control.spec.gangs import GANG_KEYS, Known, parse_gang
 from phalanx.control.spec.quantity import duration_us
 from phalanx.control.spec.reader import raw_of
@@ -26,7 +26,7 @@ from phalanx.frontends.host.messages import Run, Submission
 from phalanx.frontends.host.ports import Refused
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang
-from phalanx.model.queue import Queue, UserLimit
+from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.reason import Code
 
 ARGV_MOST: Final = 256 * 1024
@@ -68,6 +68,7 @@ class Intake:
         """The cluster as it is when it is empty."""
         self._empty: Callable[[], State] = lambda: State(fleet, queues, users)
         self._policy = policy
+        self._queues = dict.fromkeys([*(queue.name for queue in queues), DEFAULT_QUEUE])
         self._known = Known([queue.name for queue in queues], levels)
         self._gangs: dict[bytes, Gang] = {}
         self._verdicts: dict[tuple[bytes, str], str] = {}
@@ -116,6 +117,11 @@ class Intake:
         wrong = next((key for key in _NOT_HERE if key in tree), None)
         if wrong is not None:
             raise Refused("usage", f"gang: {wrong} is not said of a live job", "leave it out")
+        queue = tree.get("queue", DEFAULT_QUEUE)
+        if queue not in self._queues:
+            raise Refused(
+                "usage", f"there is no queue {show(queue)}; {suggest(str(queue), self._queues)}", "phalanx queues"
+            )
         valid = [key for key in GANG_KEYS if key not in _NOT_HERE]
         try:
             Spot(raw_of(tree), "", "gang", "", "gang").fields(valid)
