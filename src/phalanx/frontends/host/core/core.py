@@ -69,6 +69,7 @@ class Core:
         self.ending = Ending(hub, self.starting, self.resizing, self.books)
         rules = Rules(hub.settings.display_processes, hub.settings.small_use_bytes)
         self.watching = Watching(hub, devices, self.starting, rules)
+        hub.look_at_devices = self.watching.look
         self.forecaster = Forecaster(hub, self.predictions)
         self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
         self.teller = Teller(hub, self.forecaster)

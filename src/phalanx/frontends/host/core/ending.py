@@ -24,6 +24,7 @@ from phalanx.frontends.host.store import Change, DropRun, UpdateJob
 
 AGAIN = "again"  # an outcome that is no end: the job waits for, or goes to, its next attempt
 RESTART = "restart"
+QUARANTINED = "quarantined"
 
 
 class Ending:
@@ -32,6 +33,7 @@ class Ending:
     def __init__(self, hub: Hub, starting: Starting, resizing: Resizing, books: Books) -> None:
         """Listens to nobody yet: the core passes events on."""
         self.hub, self.starting, self.resizing, self.books = hub, starting, resizing, books
+        self.stuck: dict[str, set[int]] = {}  # runs whose processes survive SIGKILL, and their devices
         self.on_ended: Callable[[Job], None] = lambda job: None
         starting.on_gone = self._never_began
         starting.on_over = self.finish
@@ -44,6 +46,7 @@ class Ending:
         live = None if job is None else job.live
         if job is None or live is None or live.run != event.run:
             if event.kind in ("empty", "lost"):
+                self._end_quarantine(event.run)
                 self.hub.spawn(self.hub.launcher.forget(event.run))
             return
         if event.kind == "exit" and event.rank is not None:
@@ -55,7 +58,7 @@ class Ending:
                 live.failure = {"rank": None, "why": "its shim was killed; what was left of it has been killed too"}
             await self.finish(job, live)
         elif event.kind == "stuck":
-            self._quarantine(job, live)
+            await self._quarantine(job, live)
         elif event.kind == "job" and event.rank is not None:
             self.resizing.on_message(job, live, event.rank, event.message)
 
@@ -210,14 +213,15 @@ class Ending:
             event = {"completed": "complete", "failed": "fail", "cancelled": "cancel"}[outcome]
             await self.close(job, outcome, [(job.id, event, self._story(job, live))], live)
         crashpoint("end.before_free")
-        hub.occupancy.give(live, live.members.values())
+        await hub.hand_over(live, list(live.members.values()))
         self.starting.let_go(live)
         if doomed:
             await self.cancel_others(doomed, f"{job.id} did not succeed")
         self.starting.try_all()
         hub.stir()
-        # Beside, because whoever told us of the end is the one who is forgotten.
-        hub.spawn(hub.launcher.forget(live.run))
+        if live.run not in self.stuck:
+            # Beside, because whoever told us of the end is the one who is forgotten.
+            hub.spawn(hub.launcher.forget(live.run))
 
     def _judge(self, job: Job, live: Live) -> str:
         """What the end of this attempt means for the job."""
@@ -291,16 +295,24 @@ class Ending:
         hub.tell_end(job)
         self.on_ended(job)
 
-    def _quarantine(self, job: Job, live: Live) -> None:
-        """Processes that SIGKILL does not end: their devices are nobody's until somebody looks."""
+    async def _quarantine(self, job: Job, live: Live) -> None:
+        """Processes that SIGKILL does not end: the job has ended, and its devices are nobody's until they are gone."""
         hub = self.hub
         log.error("job %d: processes survive SIGKILL; its devices are quarantined", job.id)
-        for member in live.members.values():
-            for device, _ in member.devices:
-                if device not in hub.occupancy.closed:
-                    hub.occupancy.closed[device] = f"quarantined after job {job.id}"
+        devices = {device for member in live.members.values() for device, _ in member.devices}
+        self.stuck[live.run] = devices
+        hub.occupancy.closed.update(dict.fromkeys(devices, f"{QUARANTINED} after job {job.id}"))
         if live.failure is None:
             live.failure = {"rank": None, "why": "its processes survive SIGKILL; see phalanx nodes"}
+        job.restarts_left = 0
+        await self.finish(job, live)
+
+    def _end_quarantine(self, run: str) -> None:
+        """They are gone after all."""
+        for device in self.stuck.pop(run, ()):
+            if self.hub.occupancy.closed.get(device, "").startswith(QUARANTINED):
+                del self.hub.occupancy.closed[device]
+        self.hub.spawn(self.hub.look_at_devices())
 
 
 def ended_well(live: Live) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from phalanx.frontends.host.core.agenda import Agenda
 from phalanx.frontends.host.core.intake import Intake
-from phalanx.frontends.host.core.jobs import Job, Live, Register
+from phalanx.frontends.host.core.jobs import Job, Live, Member, Register
 from phalanx.frontends.host.core.occupancy import Occupancy
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.messages import Happening
@@ -36,7 +36,14 @@ log = logging.getLogger("phalanx")
 #: An ended job stays in memory for so long.
 LINGER_US: Final = 600_000_000
 
+#: Why a device is closed whose last user is gone: somebody looks whether nobody else is on it.
+CHECKED: Final = "being checked"
+
 Fact = tuple[int, str, dict[str, Any]]  # job, event, data
+
+
+async def _look_nowhere() -> None:
+    """There is nothing to be seen."""
 
 
 class Meters(Protocol):
@@ -100,6 +107,7 @@ class Hub:
     listeners: list[Callable[[Happening], None]] = field(default_factory=list)
     ends: dict[int, asyncio.Event] = field(default_factory=dict)  # jobs that somebody waits for
     dirty: bool = True  # something happened that could change the plan
+    look_at_devices: Callable[[], Coroutine[Any, Any, None]] = _look_nowhere
     broken: asyncio.Event = field(default_factory=asyncio.Event)  # the store failed: stop, and let the next one look
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -176,6 +184,19 @@ class Hub:
                 intent=msgspec.json.encode(kept) if kept else None,
             )
         )
+
+    # ------------------------------------------------------------------ devices
+
+    async def hand_over(self, live: Live, members: Sequence[Member]) -> None:
+        """Nothing of these members is left, as far as is known: look at their devices, then let others have them."""
+        devices = {device for member in members for device, _ in member.devices}
+        fresh = [device for device in devices if device not in self.occupancy.closed]
+        self.occupancy.closed.update(dict.fromkeys(fresh, CHECKED))
+        self.occupancy.give(live, members)
+        await self.look_at_devices()
+        for device in fresh:
+            if self.occupancy.closed.get(device) == CHECKED:
+                del self.occupancy.closed[device]
 
     # ------------------------------------------------------------------ tasks
 

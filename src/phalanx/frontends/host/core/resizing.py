@@ -258,13 +258,13 @@ class Resizing:
         try:
             await self.hub.launcher.go(live.run, under.generation)
         except CannotStart as bad:
-            await self._revert(job, live, under, str(bad))
+            await self._revert(job, live, under, str(bad), failed=True)
             return
         await self._finish(job, live, under)
 
-    async def _revert(self, job: Job, live: Live, under: Underway, why: str) -> None:
+    async def _revert(self, job: Job, live: Live, under: Underway, why: str, *, failed: bool = False) -> None:
         """It goes on as it was; nobody counts on its size for the rest of this attempt."""
-        if live.resizing is not under:
+        if live.resizing is not under or (under.let_in and not failed):
             return
         hub = self.hub
         live.resizing = None
@@ -348,7 +348,9 @@ class Resizing:
         crashpoint("resize.before_done")
         await hub.commit(hub.put_run(live, "running"), facts=[fact])
         hub.meters.count_resize(event, seconds)
-        hub.occupancy.give(live, gone)
+        if gone:  # whatever they left behind goes too
+            await hub.launcher.stop(live.run, [member.key for member in gone], "KILL", 0.0)
+            await hub.hand_over(live, gone)
         self._note_manners(job, live)
         later = self._later.pop(job.id, None)
         if later is not None and live.purpose is None:

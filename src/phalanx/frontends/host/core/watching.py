@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.hub import CHECKED, Hub, log
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.ports import DeviceReading, Devices
 from phalanx.frontends.host.strangers import Rules, Stranger, Watch, find_strangers
@@ -59,9 +59,11 @@ class Watching:
         hub = self.hub
         closed = {device for device in self.watch.held if not hub.occupancy.users(device)} | set(self.watch.gone)
         closed |= {device for device, why in hub.occupancy.closed.items() if why.startswith("quarantined")}
+        self._take_back(closed - self._closed)
         for device in sorted(closed - self._closed):
             hub.planner.occupy(hub.now_us(), device)
-            hub.occupancy.closed.setdefault(device, self.why(device))
+            if hub.occupancy.closed.get(device, CHECKED) == CHECKED:
+                hub.occupancy.closed[device] = self.why(device)
             log.warning("gpu %d is not given away: %s", device, self.why(device))
         for device in sorted(self._closed - closed):
             hub.planner.leave_free(hub.now_us(), device)
@@ -71,6 +73,17 @@ class Watching:
             self._closed = closed
             self.starting.try_all()
             hub.stir()
+
+    def _take_back(self, closing: Collection[int]) -> None:
+        """Whoever was given one of these devices and has not begun waits again; other devices may be free."""
+        hub = self.hub
+        for number in list(self.starting.waiting) if closing else ():
+            job = hub.register.by_id[number]
+            live = job.next
+            if live is not None and any(d in closing for m in live.members.values() for d, _ in m.devices):
+                self.starting.drop(job)
+                hub.planner.requeue(hub.now_us(), job.number)
+                job.state = job.state if job.live is not None else "pending"
 
     def stranger(self, device: int) -> Stranger | None:
         """Who else uses a device."""
