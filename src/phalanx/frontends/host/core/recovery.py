@@ -85,9 +85,11 @@ class Recovery:
         intent: dict[str, Any] = msgspec.json.decode(run.intent) if run.intent else {}
         live.purpose, live.by = intent.get("purpose"), str(intent.get("by", ""))
         live.failure = intent.get("failure")
-        if found is not None and found.went:
+        # A shim is its user's: what it says counts less than what was written down here.
+        ran = run.state != "starting"
+        if found is not None and (found.went or (ran and found.alive)):
             await self._went(job, live, run, found)
-        elif run.state == "starting":
+        elif not ran:
             await self._never(job, live, found)
         else:  # it ran, and nothing at all is left of it: the disk lost its directory, or the machine was reset
             live.failure = {"rank": None, "why": "nothing is left of it: its run directory is gone"}
