@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +54,10 @@ class Admission:
     async def submit(self, caller: Caller, jobs: Sequence[Submission], key: str | None) -> list[Accepted]:
         """All of them or none; on disk when this returns."""
         hub = self.hub
+        earlier = None if key is None else hub.store.find_key(caller.uid, key)
+        if earlier is not None:  # whatever is full or forbidden now, it was accepted then
+            return [self._known(number) for number in earlier]
+        self._check_identity(caller)
         self._check_room(caller, len(jobs))
         now_us, wall = hub.now_us(), hub.clock.wall_s()
         taken = [self._take(caller, submission, now_us, wall) for submission in jobs]
@@ -89,6 +94,25 @@ class Admission:
         reason = Reason("Infeasible", taken.infeasible) if taken.infeasible else None
         return Accepted(number, record.name, state, None, reason)  # type: ignore[arg-type]
 
+    def _known(self, number: int) -> Accepted:
+        """What an earlier submit made."""
+        stored = self.hub.store.job(number)
+        name = stored.name if stored is not None else str(number)
+        return Accepted(number, name, self._state_of(number))  # type: ignore[arg-type]
+
+    def _check_identity(self, caller: Caller) -> None:
+        """Jobs run as who submitted them, so that must be somebody, and not everybody's master."""
+        if not self.hub.system:
+            return
+        if caller.uid == 0:
+            raise Refused("forbidden", "jobs do not run as root here", "submit as the user whose job it is")
+        try:
+            pwd.getpwuid(caller.uid)
+        except KeyError:
+            raise Refused(
+                "forbidden", f"this machine knows no user with uid {caller.uid}", "ask an administrator"
+            ) from None
+
     def _state_of(self, number: int) -> str:
         self.drain()
         job = self.hub.register.by_id.get(number)
@@ -97,14 +121,16 @@ class Admission:
 
     def _take(self, caller: Caller, submission: Submission, now_us: int, wall: float) -> Taken:
         taken = self.hub.intake.take(submission, caller.user, now_us, wall)
-        self._check_priority(caller, taken.gang)
+        self.check_priority(caller, taken.gang)
         if taken.gang.after.names:
             taken = replace(taken, gang=replace(taken.gang, after=self._resolve_after(caller, taken.gang.after)))
         return taken
 
-    def _check_priority(self, caller: Caller, gang: Gang) -> None:
-        if gang.priority <= 0 and not self.hub.settings.queue_bounds and not self.hub.settings.user_bounds:
-            return  # nobody sets a ceiling below nothing, but for some queue or user
+    def check_priority(self, caller: Caller, gang: Gang) -> None:
+        """Refuse a priority above what this user may ask for in this queue."""
+        settings = self.hub.settings
+        if settings.priority_ceiling is None and not settings.queue_bounds and not settings.user_bounds:
+            return
         most = self.hub.settings.priority_max(caller.user, gang.queue)
         if most is not None and gang.priority > most and not (caller.admin and self.hub.system):
             raise Refused(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from signal import Signals
 from typing import Final
 
 import msgspec
@@ -35,6 +36,9 @@ MEMBERS_MOST: Final = 4096
 NAME_MOST: Final = 128
 GRACE_MOST_S: Final = 3600.0
 RESTARTS_MOST: Final = 1000
+REGEX_MOST: Final = 1000
+LOG_CAP_LEAST: Final = 4096
+WARN_MOST_S: Final = 30 * 86_400.0
 
 #: Of the gang schema, what a live job does not say itself: the daemon knows who and when, and nobody the true length.
 _NOT_HERE: Final = ("name", "submit", "user", "duration", "speedup")
@@ -42,7 +46,6 @@ _REMEMBERED: Final = 2000
 
 _RUN = msgspec.json.Decoder(Run)
 _TREE = msgspec.json.Decoder()
-_PLAIN_NAME = re.compile(r"[^\x00-\x1f\x7f]+")
 _STARTS_OTHERS = re.compile(r"python[0-9.]*|sh|bash|zsh|torchrun|accelerate|deepspeed")
 _NO_NAME = re.compile(r"[^\w.+@:-]+")
 _ENV_KEY = re.compile(r"[^=\x00]+")
@@ -80,6 +83,8 @@ class Intake:
         gang = self.read_gang(text)
         name = submission.name or _name_of(run.command)
         check_name(name)
+        if submission.array is not None:
+            check_name(submission.array.of)
         begin_us = None if submission.begin is None else read_begin(submission.begin, now_us, wall_s)
         never = self._judge(text, gang, user)
         if never and not submission.allow_infeasible:
@@ -190,24 +195,41 @@ def _check_run(run: Run) -> None:
         raise Refused("usage", f"the working directory {show(run.cwd)} is not absolute", "give a whole path")
     if not 0 <= run.grace_s <= GRACE_MOST_S:
         raise Refused("usage", f"grace must be 0 to {GRACE_MOST_S:g} s (got {run.grace_s:g})", "use --grace 30s")
+    if run.log_cap_bytes and run.log_cap_bytes < LOG_CAP_LEAST:
+        raise Refused("usage", f"the cap of a log must be {LOG_CAP_LEAST} bytes or more", "leave it out")
+    if not 0 <= run.umask <= 0o777 or "\0" in run.cwd:
+        raise Refused("usage", "the umask or the working directory is none", "leave it out")
+    _check_warning(run)
     if not 0 <= run.restarts <= RESTARTS_MOST:
         raise Refused("usage", f"restarts must be 0 to {RESTARTS_MOST} (got {run.restarts})", "use --restarts 3")
     if run.progress_regex:
         _check_regex(run.progress_regex)
 
 
+def _check_warning(run: Run) -> None:
+    warning = run.kill_after_warning
+    if warning is None:
+        return
+    if f"SIG{warning.signal}" not in Signals.__members__:
+        raise Refused("usage", f"there is no signal {show(warning.signal)}", "try --warn USR1@60s")
+    if not 0 <= warning.before_s <= WARN_MOST_S:
+        raise Refused("usage", f"a warning may come 0 s to {WARN_MOST_S:g} s before", "try --warn USR1@60s")
+
+
 def _check_regex(text: str) -> None:
+    if len(text) > REGEX_MOST:
+        raise Refused("too_large", f"the progress regex is longer than {REGEX_MOST} characters", "use a shorter one")
     try:
         groups = re.compile(text).groupindex
-    except re.error as bad:
+    except (re.error, RecursionError, OverflowError, MemoryError) as bad:
         raise Refused("usage", f"the progress regex cannot be read: {bad}", r"try 'step (?P<step>\d+)'") from None
-    if "step" not in groups or len(text) > 1000:
+    if "step" not in groups:
         raise Refused("usage", "the progress regex has no group named step", r"try 'step (?P<step>\d+)'")
 
 
 def check_name(name: str) -> None:
     """A name that fits on a line of a table and cannot be taken for an id."""
-    if not _PLAIN_NAME.fullmatch(name) or name != name.strip():
+    if not name.isprintable() or name != name.strip():
         raise Refused("usage", f"the name {show(name)} has control characters or spaces at its ends", "choose another")
     if len(name) > NAME_MOST:
         raise Refused("usage", f"the name has {len(name)} characters, the most is {NAME_MOST}", "choose a shorter one")

@@ -180,7 +180,7 @@ class Starting:
             gid=gid,
             user=user,
             members=members,
-            log_cap_bytes=min(cap, self.hub.settings.log_cap_bytes),
+            log_cap_bytes=max(1, min(cap, self.hub.settings.log_cap_bytes)),
             umask=run.umask & 0o777,
             pids_max=self.hub.settings.pids_max,
         )
