@@ -32,7 +32,7 @@ from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.devices import Inventory, open_devices
 from phalanx.frontends.host.launching import HostLauncher
 from phalanx.frontends.host.machine import describe_node
-from phalanx.frontends.host.places import Places, find_places
+from phalanx.frontends.host.places import Places, find_places, open_ours
 from phalanx.frontends.host.ports import Caller
 from phalanx.frontends.host.settings import Settings, load_settings
 from phalanx.frontends.host.store import PutMeta, Store, StoreBroken, open_store
@@ -52,15 +52,22 @@ def main(argv: list[str] | None = None) -> int:
         places = find_places(Path(told.state), system=told.system)
     except BadInput as bad:
         return _complain(str(bad))
-    lock = _lock(places)
+    try:
+        lock = _lock(places)
+    except OSError as bad:
+        return _complain(
+            f"{places.lock_file} cannot be opened: {bad.strerror}; look at what is there, and move it away"
+        )
     if lock is None:
         return BUSY
-    _log_to(places, foreground=told.foreground)
     try:
+        _log_to(places, foreground=told.foreground)
         return asyncio.run(_serve(told, places))
     except (BadInput, StoreBroken, CannotListen) as bad:
-        log.critical("%s", bad)
-        return _complain(str(bad))
+        hint = getattr(bad, "hint", "")
+        story = f"{bad}; {hint}" if hint and hint not in str(bad) else str(bad)
+        log.critical("%s", story)
+        return _complain(story)
     finally:
         with contextlib.suppress(OSError):
             places.daemon_file.unlink()
@@ -85,7 +92,7 @@ def _complain(what: str) -> int:
 
 def _lock(places: Places) -> IO[bytes] | None:
     """One daemon a state directory, for as long as the file is open."""
-    lock = places.lock_file.open("ab")
+    lock = os.fdopen(open_ours(places.lock_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -99,6 +106,7 @@ def _log_to(places: Places, *, foreground: bool) -> None:
     if foreground:
         handler = logging.StreamHandler()
     else:
+        os.close(open_ours(places.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
         handler = logging.handlers.RotatingFileHandler(places.log_file, maxBytes=4 << 20, backupCount=2)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
@@ -243,8 +251,10 @@ def _in_group(user: str, gid: int, group: str | None) -> bool:
 def _write_about(places: Places, about: dict[str, Any]) -> None:
     """Where clients find the daemon, whole or not at all."""
     draft = places.daemon_file.with_suffix(".new")
-    draft.write_text(json.dumps(about), encoding="utf-8")
-    draft.chmod(0o644)
+    draft.unlink(missing_ok=True)
+    with os.fdopen(open_ours(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(json.dumps(about))
     draft.replace(places.daemon_file)
 
 

@@ -244,6 +244,8 @@ class Admission:
             changes["after"] = After(tuple(options["after"]), gang.after.any_end)
         if options.get("on_preempt") == "requeue":
             changes["preemptible"] = True
+        if gang.together is not None:  # whose word it is: others may use the same
+            changes["together"] = replace(gang.together, word=f"{record.user}/{gang.together.word}")
         part = options.get("array")
         job = Job(
             id=record.id,

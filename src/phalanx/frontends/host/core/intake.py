@@ -94,6 +94,13 @@ class Intake:
                 "ask for less, or look at what there is: phalanx nodes; phalanx queues",
                 reason={"code": Code.INFEASIBLE.word, "message": never},
             )
+        if gang.together is not None and gang.together.gangs < 1:
+            word = gang.together.word
+            raise Refused(
+                "usage",
+                f"together {show(word)} does not say how many gangs it ties",
+                f"write together: {{word: {word}, gangs: 2}}",
+            )
         if gang.members_max > MEMBERS_MOST:
             raise Refused("usage", f"{name}: more than {MEMBERS_MOST} members", "ask for fewer members")
         if run.on_preempt == "requeue" and not gang.preemptible:

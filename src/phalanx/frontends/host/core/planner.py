@@ -156,6 +156,8 @@ class Planner:
         fresh = state.submit(gang)
         record = state.records[fresh]
         record.eligible_us, record.history, record.held = old.eligible_us, old.history, held
+        if record.history is not None:
+            record.history.resting = False  # the timer of its rest was the old version's
         state.pending.columns["eligible_us"][record.row] = old.eligible_us
         state.order.kept = False
         set_gates(state, record)
