@@ -1,0 +1,440 @@
+"""Holding on to everything that a run starts, so that a stop leaves nothing behind.
+
+Three strengths, the best that the machine allows: `cgroup2` (one write of `cgroup.kill` ends a whole
+tree at once), `cgroup1` (freeze, kill every process, thaw), and `weak` (the shim is a child subreaper,
+so whatever its members leave behind becomes its own child; it is swept until two passes find nothing).
+The daemon makes the groups and puts members in while they wait at the gate, before a line of the
+job's code has run. It keeps the lists of processes to itself: a job that could write them could leave.
+
+A process is signalled through a pidfd that was opened before the last look at who it is: if the number
+was given to somebody else in between, the pidfd is that of a dead process and the signal goes nowhere.
+Imported by every shim, hence no pathlib, typing or dataclasses: together they cost as much CPU as the rest.
+"""
+# ruff: noqa: PTH103, PTH106, PTH110, PTH112, PTH116, PTH208
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+CGROUP2 = "cgroup2"
+CGROUP1 = "cgroup1"
+WEAK = "weak"
+
+#: The folder that a systemd unit puts the daemon itself in, beside the groups of its runs.
+OWN_LEAF = "daemon"
+#: How often a freezer, or a sweep, is asked again before the pass goes on with what it has.
+_FREEZE_LOOKS = 20
+_STOP_ROUNDS = 20
+
+
+class Process:
+    """One line of /proc: who somebody is, and whose child."""
+
+    __slots__ = ("group", "parent", "pid", "session", "start", "state")
+
+    def __init__(self, pid: int, fields: Sequence[bytes]) -> None:
+        """`fields` are those of /proc/PID/stat after the name."""
+        self.pid = pid
+        self.state = fields[0].decode()
+        self.parent, self.group, self.session = int(fields[1]), int(fields[2]), int(fields[3])
+        self.start = int(fields[19])
+
+    @property
+    def is_gone(self) -> bool:
+        """A zombie does nothing any more; only its parent has not looked yet."""
+        return self.state in "ZX"
+
+
+def read_process(pid: int) -> Process | None:
+    """Who has this number now, or None."""
+    stat = read_file(f"/proc/{pid}/stat")
+    # The name may hold anything, brackets and blanks too; what follows the last bracket cannot.
+    fields = stat.rpartition(b")")[2].split()
+    return Process(pid, fields) if len(fields) > 19 else None
+
+
+def read_start(pid: int) -> int | None:
+    """When the process started, in ticks since boot: with the boot id, what no other process shares."""
+    found = read_process(pid)
+    return found.start if found is not None else None
+
+
+def read_file(path: str, limit: int = 1 << 20) -> bytes:
+    """The content of a small file of the kernel's, empty if it is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while limit > 0 and (part := os.read(fd, min(limit, 65536))):
+            parts.append(part)
+            limit -= len(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def write_file(path: str, text: str) -> bool:
+    """Tell a file of the kernel's something; False if it does not want to hear it."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def list_pids() -> list[int]:
+    """Every process that this one can see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def send_signal(pid: int, number: int, is_ours: Callable[[Process], bool]) -> bool:
+    """Signal a process if, once held by a pidfd, it is still ours. True if it was sent."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        process = read_process(pid)
+        if process is None or process.is_gone or not is_ours(process):
+            return False
+        signal.pidfd_send_signal(fd, number)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def kill_identified(pid: int, start: int, uid: int) -> bool:
+    """Kill the process of this user that had this number at that start time, and nobody who has it now.
+
+    Who it is comes from a file that the user may have written, so it must be the user's own process.
+    """
+    return send_signal(pid, signal.SIGKILL, lambda process: process.start == start and _is_of(pid, uid))
+
+
+# ---------------------------------------------------------------------- descendants
+
+
+def find_descendants(root: int) -> list[int]:
+    """The processes below this one, as far as one look shows them; parents before their children."""
+    found: dict[int, None] = {}
+    new = [root]
+    while new:
+        new = [child for pid in new for child in _list_children(pid) if child not in found]
+        found.update(dict.fromkeys(new))
+    return list(found)
+
+
+def _list_children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return children
+    for thread in threads:
+        children += map(int, read_file(f"/proc/{pid}/task/{thread}/children").split())
+    return children
+
+
+def kill_descendants(root: int) -> set[int]:
+    """Kill everything below a process, and say what was there to be killed.
+
+    First they are all stopped, in rounds: what is stopped forks no more, so that even those who fork
+    faster than one can kill come to an end.
+    """
+    stopped: set[int] = set()
+    for _ in range(_STOP_ROUNDS):
+        found = find_descendants(root)
+        new = [pid for pid in found if pid not in stopped]
+        if not new:
+            break
+        family = {root, *found}
+        for pid in new:
+            if send_signal(pid, signal.SIGSTOP, lambda process: process.parent in family) or _is_gone(pid):  # noqa: B023
+                stopped.add(pid)
+    found = find_descendants(root)
+    family = {root, *found}
+    # Children before their parents: an orphan has another parent, and would not be known as one of these.
+    return {pid for pid in reversed(found) if send_signal(pid, signal.SIGKILL, lambda p: p.parent in family)}
+
+
+def _is_of(pid: int, uid: int) -> bool:
+    """Whether a process is altogether this user's: real, effective, saved and filesystem uid."""
+    for line in read_file(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"Uid:"):
+            return all(int(word) == uid for word in line.split()[1:])
+    return False
+
+
+def _is_gone(pid: int) -> bool:
+    process = read_process(pid)
+    return process is None or process.is_gone
+
+
+# ---------------------------------------------------------------------- by mark
+
+
+def find_marked(mark: str, uid: int) -> set[int]:
+    """Processes of this user that were started with this mark in their environment, or inherited it."""
+    return {pid for pid in list_pids() if pid != os.getpid() and _is_marked(pid, mark, uid)}
+
+
+def kill_marked(mark: str, uid: int) -> set[int]:
+    """Kill them, and say which there were."""
+    found = find_marked(mark, uid)
+    return {pid for pid in found if send_signal(pid, signal.SIGKILL, lambda p: _is_marked(p.pid, mark, uid))}
+
+
+def _is_marked(pid: int, mark: str, uid: int) -> bool:
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != uid:
+            return False
+    except OSError:
+        return False
+    return any(entry.startswith(mark.encode()) for entry in read_file(f"/proc/{pid}/environ").split(b"\0"))
+
+
+# ---------------------------------------------------------------------- groups
+
+
+class Group:
+    """A cgroup with all below it. One that does not exist is empty."""
+
+    kind = WEAK
+
+    def __init__(self, path: str) -> None:
+        """`path` is absolute, in the hierarchy by which it is killed."""
+        self.path = path
+
+    def part(self, name: str) -> Group:
+        """The group of one member inside the group of its run."""
+        return type(self)(f"{self.path}/{name}")
+
+    def list_pids(self) -> set[int]:
+        """Everybody inside."""
+        pids: set[int] = set()
+        for folder, _, _ in os.walk(self.path):
+            pids.update(map(int, read_file(f"{folder}/cgroup.procs").split()))
+        return pids
+
+    def is_empty(self) -> bool:
+        """Whether nobody is left."""
+        return all(map(_is_gone, self.list_pids()))
+
+    def kill(self) -> None:
+        """Kill everybody inside; to be repeated until it is empty."""
+        raise NotImplementedError
+
+    def remove(self) -> bool:
+        """Remove an empty group; False if the kernel says that it is not."""
+        for folder, _, _ in os.walk(self.path, topdown=False):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+        return True
+
+
+class Group2(Group):
+    """Version 2: the kernel kills the tree, those just being forked included."""
+
+    kind = CGROUP2
+
+    def is_empty(self) -> bool:
+        """Whether nobody is left, as the kernel counts it."""
+        return b"populated 1" not in read_file(f"{self.path}/cgroup.events")
+
+    def kill(self) -> None:
+        """Kill everybody inside."""
+        write_file(f"{self.path}/cgroup.kill", "1")
+
+
+class Group1(Group):
+    """Version 1, by the freezer: nobody forks while everybody is killed."""
+
+    kind = CGROUP1
+
+    def kill(self) -> None:
+        """Freeze, kill, thaw. What cannot be frozen (it sleeps in a driver) is killed all the same."""
+        state = f"{self.path}/freezer.state"
+        if not os.path.exists(state):
+            return
+        write_file(state, "FROZEN")
+        for _ in range(_FREEZE_LOOKS):
+            if read_file(state).strip() != b"FREEZING":
+                break
+            select.select([], [], [], 0.002)
+        for pid in self.list_pids():
+            send_signal(pid, signal.SIGKILL, lambda process: _is_inside(process.pid, self.path))
+        write_file(state, "THAWED")
+
+
+def _is_inside(pid: int, folder: str) -> bool:
+    """Whether the freezer of a process lies in that folder or below."""
+    for line in read_file(f"/proc/{pid}/cgroup").decode(errors="replace").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "freezer" in controllers.split(","):
+            # The kernel names it from the root of the hierarchy, wherever that is mounted.
+            while path.strip("/") and not folder.endswith(path):
+                path = path.rpartition("/")[0]
+            return bool(path.strip("/"))
+    return False
+
+
+def open_group(kind: str, path: str | None) -> Group | None:
+    """The group that was made for a run, or None where there is none."""
+    if not path:
+        return None
+    return {CGROUP2: Group2, CGROUP1: Group1}[kind](path) if kind in (CGROUP2, CGROUP1) else None
+
+
+# ---------------------------------------------------------------------- making groups
+
+
+class Ground:
+    """Where the daemon makes groups: a folder of its own in each hierarchy that it can write."""
+
+    def __init__(self, kind: str, base: str, pids_base: str | None) -> None:
+        """`base` is the folder in the hierarchy that kills, `pids_base` that in the one that counts."""
+        self.kind, self.base, self.pids_base = kind, base, pids_base
+
+    def make(self, run: str, uid: int, pids_max: int) -> Group | None:
+        """A group for a run, with a bound on its processes where the machine has one; None if it cannot be made."""
+        group = open_group(self.kind, f"{self.base}/{run}")
+        assert group is not None
+        try:
+            os.makedirs(group.path, exist_ok=True)
+            if pids_max > 0:
+                self._bound(run, pids_max)
+        except OSError:
+            return None
+        _lend(group, uid)
+        return group
+
+    def _bound(self, run: str, pids_max: int) -> None:
+        limit = f"{self.base}/{run}/pids.max"
+        if self.pids_base is not None and not os.path.exists(limit):
+            os.makedirs(f"{self.pids_base}/{run}", exist_ok=True)
+            limit = f"{self.pids_base}/{run}/pids.max"
+        write_file(limit, str(pids_max))
+
+    def admit(self, group: Group, name: str, pid: int, uid: int) -> bool:
+        """Put a member that waits at the gate into a part of its own; False if that did not work."""
+        part = group.part(name)
+        try:
+            os.makedirs(part.path, exist_ok=True)
+        except OSError:
+            return False
+        _lend(part, uid)
+        if not write_file(f"{part.path}/cgroup.procs", str(pid)):
+            return False
+        counted = f"{self.pids_base}/{group.path.rpartition('/')[2]}"
+        if self.pids_base is not None and os.path.isdir(counted):
+            return write_file(f"{counted}/cgroup.procs", str(pid))
+        return True
+
+    def remove(self, run: str) -> bool:
+        """Remove what was made for a run, if nobody is in it."""
+        group = open_group(self.kind, f"{self.base}/{run}")
+        assert group is not None
+        done = group.remove()
+        if self.pids_base is not None:
+            done = Group(f"{self.pids_base}/{run}").remove() and done
+        return done
+
+    def list_runs(self) -> list[str]:
+        """The runs for which there is a group."""
+        try:
+            return [entry.name for entry in os.scandir(self.base) if entry.is_dir()]
+        except OSError:
+            return []
+
+    def close(self) -> None:
+        """Remove the folders themselves if no run is left in them."""
+        for base in filter(None, (self.base, self.pids_base)):
+            try:
+                os.rmdir(base)
+            except OSError:
+                continue
+
+
+def _lend(group: Group, uid: int) -> None:
+    """Let the shim, which runs as the job's user, end what is inside; never move anybody in or out."""
+    if uid == os.geteuid():
+        return
+    try:
+        os.chown(f"{group.path}/{'cgroup.kill' if group.kind == CGROUP2 else 'freezer.state'}", uid, -1)
+    except OSError:
+        return  # then only the daemon can, and does when the shim has failed
+
+
+def find_ground(name: str, kinds: Iterable[str] = (CGROUP2, CGROUP1)) -> Ground | None:
+    """The best place for groups that this process may make, or None: then containment is weak."""
+    folders = _find_own_folders()
+    for kind in kinds:
+        folder = folders.get({CGROUP2: "", CGROUP1: "freezer"}.get(kind, WEAK))
+        base = f"{folder}/{name}" if folder is not None else None
+        if base is not None and _can_use(kind, base):
+            return Ground(kind, base, _find_pids_base(kind, base, folders, name))
+    return None
+
+
+def _can_use(kind: str, base: str) -> bool:
+    try:
+        os.makedirs(base, exist_ok=True)
+    except OSError:
+        return False
+    needed = "cgroup.kill" if kind == CGROUP2 else "freezer.state"
+    # Whoever moves a process must be able to write in the folder above both places.
+    above = base.rpartition("/")[0]
+    return os.path.exists(f"{base}/{needed}") and os.access(f"{above}/cgroup.procs", os.W_OK)
+
+
+def _find_pids_base(kind: str, base: str, folders: dict[str, str], name: str) -> str | None:
+    """Where processes can be counted: in version 2 itself if it may be switched on, else in version 1."""
+    if kind == CGROUP2 and b"pids" in read_file(f"{base}/cgroup.controllers").split():
+        write_file(f"{base}/cgroup.subtree_control", "+pids")
+        return None
+    folder = folders.get("pids")
+    if folder is None:
+        return None
+    try:
+        os.makedirs(f"{folder}/{name}", exist_ok=True)
+    except OSError:
+        return None
+    return f"{folder}/{name}"
+
+
+def _find_own_folders() -> dict[str, str]:
+    """The folder of this process in each hierarchy by controller; version 2 stands under the empty word."""
+    own: dict[str, str] = {}
+    for line in read_file("/proc/self/cgroup").decode(errors="replace").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own.update((word, path) for word in controllers.split(","))
+    # A systemd unit with `DelegateSubgroup=daemon` keeps the folder above us free for our groups.
+    own = {word: path.removesuffix(f"/{OWN_LEAF}") for word, path in own.items() if ".." not in path}
+    folders: dict[str, str] = {}
+    for line in read_file("/proc/self/mounts").decode(errors="replace").splitlines():
+        _, where, kind, options = line.split(" ")[:4]
+        words = [""] if kind == "cgroup2" else options.split(",") if kind == "cgroup" else []
+        folders.update((word, (where + own[word]).rstrip("/")) for word in words if word in own)
+    return folders

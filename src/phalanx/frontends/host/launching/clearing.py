@@ -1,0 +1,59 @@
+"""What a dead shim left behind: killed until nothing is there.
+
+The cgroup is the truth where there is one. Besides, and alone where there is none, the members that the
+journal names are killed if they are still who they were, and so is every process of the run's user that
+carries the run's mark in its environment. Nothing that was recorded in another boot is ever signalled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from phalanx.frontends.host import containment
+from phalanx.frontends.host.launching.directory import Facts
+from phalanx.frontends.host.shim.journal import Story
+
+_LOOK_S_FIRST = 0.02
+_LOOK_S_MAX = 1.0
+_EMPTY_LOOKS = 2
+
+
+def is_empty(facts: Facts) -> bool:
+    """Whether the cgroup of a run, if it has one, says that nothing is left of it."""
+    group = containment.open_group(facts.containment, facts.cgroup)
+    return group is None or group.is_empty()
+
+
+async def clear_run(
+    facts: Facts, story: Story | None, stuck_s: float, on_stuck: Callable[[Sequence[int]], None], *, wait: bool = True
+) -> bool:
+    """Kill what is left of a run; True when nothing is. With `wait` it goes on after `stuck_s` until that is so."""
+    clock = asyncio.get_running_loop().time
+    began_s, look_s, empty, told = clock(), _LOOK_S_FIRST, 0, False
+    while empty < _EMPTY_LOOKS:
+        # In a thread: a look goes through all of /proc, and a frozen cgroup takes its time.
+        left = await asyncio.to_thread(_kill_left, facts, story)
+        empty = 0 if left else empty + 1
+        if left and not told and clock() - began_s >= stuck_s:
+            told = True
+            on_stuck(sorted(left))
+            if not wait:
+                return False
+        await asyncio.sleep(look_s if left else _LOOK_S_FIRST)
+        look_s = min(_LOOK_S_MAX, look_s * 2)
+    return True
+
+
+def _kill_left(facts: Facts, story: Story | None) -> set[int]:
+    """One pass; who was there to be killed."""
+    left: set[int] = set()
+    group = containment.open_group(facts.containment, facts.cgroup)
+    if group is not None and not group.is_empty():
+        left |= group.list_pids()
+        group.kill()
+    recorded = (
+        {} if story is None else {**story.members, **{r: i for w in story.waiting.values() for r, i in w.items()}}
+    )
+    left |= {pid for pid, start in recorded.values() if containment.kill_identified(pid, start, facts.uid)}
+    return left | containment.kill_marked(facts.mark, facts.uid)

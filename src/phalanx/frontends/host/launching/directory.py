@@ -1,0 +1,234 @@
+"""Run directories on disk, and the list of those that nobody has written off yet.
+
+In system mode a run directory belongs to the job's user, so nothing in it is believed or followed: files
+are opened from a descriptor of the directory, never through a link, and must be plain files of the right
+owner. What the daemon itself must rely on later (whose run, which cgroup, which boot) it keeps beside
+them in `.live`, which nobody else can write. A run that is over is not in there any more, so that a
+daemon with ten thousand finished jobs looks at the few that matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from phalanx.frontends.host.ports import CannotStart
+from phalanx.frontends.host.shim.journal import Story, load_story
+
+_LIVE = ".live"
+_NOTES_BYTES = 1000
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the daemon knows of a run without asking anybody who could lie."""
+
+    run: str
+    uid: int
+    boot_id: str
+    mark: str  # how the environment of its members begins a line that names the run
+    containment: str
+    cgroup: str | None = None
+
+
+@dataclass(slots=True)
+class MadeRun:
+    """A run directory fresh from the press, with what its shim is handed."""
+
+    dir_fd: int
+    lock_fd: int
+    log_fd: int
+
+    def close(self) -> None:
+        """The daemon's copies; the lock stays taken for as long as the shim has its own."""
+        for fd in (self.dir_fd, self.lock_fd, self.log_fd):
+            os.close(fd)
+
+
+class Runs:
+    """All run directories of one daemon."""
+
+    def __init__(self, path: Path) -> None:
+        """Touches nothing yet."""
+        self.path = path
+        self._live = path / _LIVE
+
+    def make(self, facts: Facts, gid: int, launch: dict[str, Any], *, chown: bool) -> MadeRun:
+        """A new run directory with its lock taken; raises OSError, and then nothing is left."""
+        self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._write_facts(facts)
+        path = self.path / facts.run
+        try:
+            path.mkdir(mode=0o700)
+            dir_fd = os.open(path, _DIRECTORY_FLAGS)
+        except OSError:
+            self.strike(facts.run)
+            raise
+        fds = [dir_fd]
+        try:
+            return self._fill(dir_fd, fds, facts.uid if chown else -1, gid, launch)
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            self.remove(facts.run)
+            raise
+
+    def _fill(self, dir_fd: int, fds: list[int], uid: int, gid: int, launch: dict[str, Any]) -> MadeRun:
+        key = os.urandom(32).hex().encode()
+        files = {"launch.json": json.dumps(launch).encode("ascii"), "key": key, "shim.log": b""}
+        log_fd = -1
+        for name, content in files.items():
+            fd = _create(dir_fd, name)
+            fds.append(fd)
+            _write_all(fd, content)
+            if uid >= 0:
+                os.fchown(fd, uid, gid)
+            log_fd = fd
+        for fd in fds[1:-1]:
+            os.close(fd)
+        del fds[1:-1]
+        # The lock stays the daemon's: the shim has it by descriptor, and the job can neither take nor free it.
+        lock_fd = _create(dir_fd, "lock")
+        fds.append(lock_fd)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if uid >= 0:
+            os.fchown(dir_fd, uid, gid)  # last: from here on the user can change what is inside
+        return MadeRun(dir_fd, lock_fd, log_fd)
+
+    def _write_facts(self, facts: Facts) -> None:
+        temporary = self._live / f"{facts.run}.new"
+        temporary.write_text(json.dumps(asdict(facts)), encoding="ascii")
+        temporary.replace(self._live / facts.run)
+
+    def list_live(self) -> list[Facts]:
+        """The runs that nobody has written off."""
+        known = {field.name for field in fields(Facts)}
+        found = []
+        for path in sorted(self._live.glob("*.*")):
+            if path.name.endswith(".new"):
+                continue
+            try:
+                read = json.loads(path.read_text(encoding="ascii"))
+                found.append(Facts(**{name: value for name, value in read.items() if name in known}))
+            except (OSError, ValueError, TypeError, AttributeError):
+                continue  # half written when the power went; its boot is over, and `list_all` finds the directory
+        return found
+
+    def list_names(self) -> list[str]:
+        """Every run that has a directory."""
+        if not self.path.is_dir():
+            return []
+        return [entry.name for entry in os.scandir(self.path) if not entry.name.startswith(".") and entry.is_dir()]
+
+    def read_boot(self) -> str:
+        """The boot in which somebody last looked through everything."""
+        try:
+            return (self._live / "boot").read_text(encoding="ascii")
+        except OSError:
+            return ""
+
+    def write_boot(self, boot_id: str) -> None:
+        """Everything has been looked through in this boot."""
+        self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._live / "boot").write_text(boot_id, encoding="ascii")
+
+    def exists(self, run: str) -> bool:
+        """Whether there is such a directory."""
+        return (self.path / run).is_dir()
+
+    @contextlib.contextmanager
+    def open(self, run: str) -> Iterator[int | None]:
+        """A descriptor of a run directory, or None if it is gone."""
+        try:
+            fd = os.open(self.path / run, _DIRECTORY_FLAGS)
+        except OSError:
+            yield None
+            return
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def read_story(self, run: str) -> Story | None:
+        """What the journal of a run says."""
+        with self.open(run) as fd:
+            return load_story(fd, os.fstat(fd).st_uid) if fd is not None else None
+
+    def is_locked(self, run: str) -> bool:
+        """Whether a shim of this run lives."""
+        with self.open(run) as fd:
+            return fd is not None and _is_locked(fd)
+
+    def read_notes(self, run: str) -> str:
+        """The last that a shim wrote about itself, ready to stand behind an error; empty if it wrote nothing."""
+        with self.open(run) as dir_fd:
+            if dir_fd is None:
+                return ""
+            try:
+                fd = os.open("shim.log", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+            except OSError:
+                return ""
+            try:
+                size = os.fstat(fd).st_size
+                text = os.pread(fd, _NOTES_BYTES, max(0, size - _NOTES_BYTES)).decode(errors="replace").strip()
+            except OSError:
+                return ""
+            finally:
+                os.close(fd)
+        return f"; its shim wrote: {text}" if text else ""
+
+    def strike(self, run: str) -> None:
+        """The run is written off."""
+        (self._live / run).unlink(missing_ok=True)
+
+    def remove(self, run: str) -> None:
+        """Remove everything of a run. Links in it are removed, never followed."""
+        shutil.rmtree(self.path / run, ignore_errors=True)
+        self.strike(run)
+
+    def clear_place(self, run: str) -> None:
+        """Make sure that a run of this name can be made; raises CannotStart if it has been, and ran."""
+        if not self.exists(run):
+            return
+        story = self.read_story(run)
+        if story is not None and story.went:
+            raise CannotStart(f"run {run} has been started before; an attempt is never started twice")
+        if self.is_locked(run):
+            raise CannotStart(f"the shim of an earlier start of run {run} has not ended yet")
+        self.remove(run)
+
+
+def _create(dir_fd: int, name: str) -> int:
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=dir_fd)
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(fd, content) :]
+
+
+def _is_locked(dir_fd: int) -> bool:
+    try:
+        fd = os.open("lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    except OSError:
+        return False
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+            return False  # not the one we made: whatever holds it is no shim
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
