@@ -6,15 +6,61 @@ quick verbs must answer at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from phalanx import __version__
 
-#: Verb → module of this package; the command in it has the verb's name.
-_VERBS = {"demo": "demo", "sim": "sim", "trace": "trace", "what-if": "what_if"}
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+#: Section of the help → verb → the module that has the command of that name, and what it does in a few words.
+#: The words stand here because `phalanx --help` would otherwise import every module to read them.
+_SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Jobs": {
+        "submit": ("host.submit", "Hand in a job: a command, a script, a file of gangs."),
+        "run": ("host.run", "Submit and follow the output; Ctrl-C detaches."),
+        "ps": ("host.ps", "List jobs."),
+        "show": ("host.show", "Everything about one job."),
+        "why": ("host.why", "Why a job waits, when it starts, what would help."),
+        "logs": ("host.logs", "What a job printed; -f follows."),
+        "wait": ("host.wait", "Wait until jobs have ended; the job's exit code."),
+        "cancel": ("host.acting", "Stop jobs."),
+        "retry": ("host.acting", "Submit an ended job again."),
+        "hold": ("host.acting", "Keep pending jobs from starting."),
+        "release": ("host.acting", "Let held jobs start."),
+        "resize": ("host.acting", "Change how many members an elastic job has."),
+        "edit": ("host.acting", "Change a pending job."),
+        "preempt": ("host.acting", "Rehearse a preemption."),
+        "events": ("host.events", "What happens to jobs, as it happens."),
+    },
+    "Machine": {
+        "up": ("host.up", "Start the daemon."),
+        "down": ("host.up", "Stop the daemon; jobs go on."),
+        "status": ("host.up", "Whether the daemon runs, and how."),
+        "nodes": ("host.nodes", "The machine's GPUs and who has them."),
+        "top": ("host.top", "The same, refreshed."),
+        "queues": ("host.queues", "Queues, their rights and what they use."),
+        "share": ("host.queues", "How you stand among the others."),
+        "gantt": ("host.gantt", "Past, present and forecast as a picture."),
+        "report": ("host.report", "Where the GPU time went."),
+        "config": ("host.config", "Settings, and where each comes from."),
+        "doctor": ("host.doctor", "Check this machine; a fix for each finding."),
+        "install": ("host.install", "One daemon for all users of this machine."),
+        "completion": ("host.completion", "Completion for bash, zsh or fish."),
+    },
+    "Simulator": {
+        "sim": ("sim", "Run a scenario or a log under policies and compare them."),
+        "trace": ("trace", "Look at logs, convert them, make new ones."),
+        "what-if": ("what_if", "What a change would do to a cluster as it stands."),
+        "demo": ("demo", "Gang scheduling in one screen."),
+    },
+}
+_VERBS: Final = {verb: module for verbs in _SECTIONS.values() for verb, (module, _) in verbs.items()}
 
 
 class _LazyGroup(click.Group):
@@ -32,6 +78,33 @@ class _LazyGroup(click.Group):
         found = getattr(import_module(f"phalanx.cli.{module}"), cmd_name.replace("-", "_"))
         return found if isinstance(found, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that was meant; a misspelt one brings a question."""
+        if args[0] not in _VERBS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], _VERBS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "phalanx --help lists the verbs"
+            ctx.fail(f"there is no verb {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs that begin like this, without importing them all."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        words = {verb: told for verbs in _SECTIONS.values() for verb, (_, told) in verbs.items()}
+        return [CompletionItem(verb, help=words[verb]) for verb in sorted(words) if verb.startswith(incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Verbs by what they are about."""
+        for section, verbs in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(verb, words) for verb, (_, words) in verbs.items()], col_max=12)
+
     def invoke(self, ctx: click.Context) -> None:
         """Run a verb; a full disk under the output is one line too, like any other failure."""
         try:
@@ -48,5 +121,13 @@ class _LazyGroup(click.Group):
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="phalanx")
-def main() -> None:
-    """Gang scheduling for AI compute: jobs start whole or not at all."""
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Gang scheduling for AI compute: jobs start whole or not at all.
+
+    \b
+    phalanx submit -g 4 -- python train.py     # starts a daemon of yours if there is none
+    phalanx ps; phalanx why 1; phalanx logs -f 1
+    """
+    if os.environ.get("NO_COLOR"):
+        context.color = False

@@ -1,0 +1,61 @@
+"""`phalanx events`: what happens to jobs, as it happens."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from phalanx.cli.host.listing import dump, output_option
+from phalanx.cli.host.talking import note, talking
+from phalanx.cli.host.text import clean, data_text, exact
+from phalanx.client.daemon import Daemon
+from phalanx.client.errors import UnreachableError
+
+_AGAIN_S: Final = 0.5
+_AGAIN_S_MAX: Final = 60.0
+
+
+@click.command()
+@click.option(
+    "--since", type=click.IntRange(min=0), metavar="SEQ", help="From this event on; else from the first kept."
+)
+@click.option("--job", type=int, help="Only of this job.")
+@output_option("table", "jsonl")
+def events(since: int | None, job: int | None, output: str) -> None:
+    """Print what happens to jobs as it happens, until Ctrl-C.
+
+    The stream goes on when the daemon is restarted, without a gap.
+
+    \b
+    phalanx events -o jsonl | jq .event
+    """
+    with talking() as daemon, contextlib.suppress(KeyboardInterrupt):
+        for event in follow(daemon, since or 0):
+            if job is not None and event.get("job") != job:
+                continue
+            if output == "jsonl":
+                dump(event)
+            else:
+                words = [exact(event.get("at")), str(event.get("job") or "-"), clean(event.get("event"))]
+                click.echo("  ".join([*words, data_text(event.get("data"))]).rstrip())
+
+
+def follow(daemon: Daemon, since: int) -> Iterator[dict[str, Any]]:
+    """All events from a number on; a lost connection is taken up again where it broke off."""
+    alone_s = 0.0
+    while True:
+        try:
+            for event in daemon.events(since):
+                since, alone_s = max(since, int(event.get("seq") or 0)), 0.0
+                yield event
+        except UnreachableError:
+            if alone_s >= _AGAIN_S_MAX:
+                raise
+        if alone_s == 0:
+            note("the daemon has gone; waiting for it to come back")
+        time.sleep(_AGAIN_S)
+        alone_s += _AGAIN_S

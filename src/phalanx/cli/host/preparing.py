@@ -1,0 +1,138 @@
+"""From what stands behind `phalanx submit` to the jobs that are sent: a command, lines, a script, a file of gangs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from phalanx.cli.host.talking import note
+from phalanx.client.errors import UsageError
+from phalanx.client.shape import choose_shape, find_launcher
+from phalanx.client.wish import Wish, make_submissions, name_of
+
+_GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
+_HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
+_LINES_MAX: Final = 100_000
+_SCRIPT_BYTES: Final = 1 << 20
+
+Job = dict[str, Any]
+
+
+def prepare(wish: Wish, command: Sequence[str], *, each: bool, notes: list[str]) -> list[Job]:
+    """The jobs that were asked for, checked as far as that is possible without the daemon."""
+    if each:
+        return prepare_lines(wish, command, sys.stdin, notes)
+    if not command:
+        raise UsageError(
+            "there is no command to run",
+            "phalanx submit -g 1 -- python train.py, phalanx submit job.yaml, or phalanx submit --each < commands.txt",
+        )
+    first = Path(command[0])
+    if len(command) == 1 and first.suffix in _GANG_FILES:
+        from phalanx.cli.host.gangfile import prepare_file
+
+        return prepare_file(wish, first, notes)
+    headers = read_headers(first)
+    if headers:
+        return prepare_script(wish, command, headers, notes)
+    return make_submissions(wish, command, os.environ, notes)
+
+
+def prepare_lines(wish: Wish, command: Sequence[str], source: Any, notes: list[str]) -> list[Job]:
+    """One job for each line that is neither blank nor a comment; each is run by the shell."""
+    if command:
+        raise UsageError(
+            "--each reads commands from standard input, and there is one on the line too", "keep one of them"
+        )
+    if wish.array is not None:
+        raise UsageError("--each and --array both make many jobs", "keep one of them")
+    if source.isatty():
+        note("reading commands from the terminal, one a line; Ctrl-D ends")
+    try:
+        lines = [line.strip() for line in source]
+    except UnicodeDecodeError:
+        raise UsageError("standard input is not UTF-8 text", "phalanx submit --each < commands.txt") from None
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if not lines:
+        raise UsageError("standard input has no commands", "phalanx submit --each < commands.txt")
+    if len(lines) > _LINES_MAX:
+        raise UsageError(f"{len(lines):,} commands at once are too many", f"split them into files of {_LINES_MAX:,}")
+    return list(_jobs_of_lines(wish, lines, notes))
+
+
+def _jobs_of_lines(wish: Wish, lines: Sequence[str], notes: list[str]) -> Iterator[Job]:
+    # Everything but the command and the name is the same for all lines (or for all that begin with a launcher),
+    # and so is made and checked once.
+    bases: dict[str | None, Job] = {}
+    for line in lines:
+        words = line.split()
+        launcher = find_launcher(words)
+        if launcher not in bases:
+            shape = [launcher] if launcher else []
+            bases[launcher] = _make_base(wish, shape, notes)
+        base = bases[launcher]
+        name = wish.name or name_of(words)
+        yield {**base, "name": name, "run": {**base["run"], "command": ["/bin/sh", "-c", line]}}
+
+
+def _make_base(wish: Wish, launcher: list[str], notes: list[str]) -> Job:
+    named = replace(wish, name=wish.name or "line")
+    if launcher:
+        shape = choose_shape(wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=launcher, notes=notes)
+        if shape["members"] == 1:
+            named = replace(named, members="1")
+    (base,) = make_submissions(named, ["/bin/sh"], os.environ, notes)
+    return base
+
+
+# ---- scripts with header lines
+
+
+def read_headers(file: Path) -> list[tuple[str, str, int]]:
+    """(PHALANX or SBATCH, the rest of the line, its number) of the comment lines that a script begins with."""
+    try:
+        if not file.is_file():
+            return []
+        with file.open("rb") as source:
+            text = source.read(_SCRIPT_BYTES)
+    except OSError:
+        return []
+    if b"\0" in text[:1024]:
+        return []  # a program, not a script
+    found = []
+    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), start=1):
+        bare = line.strip()
+        if bare and not bare.startswith("#"):
+            break  # as with sbatch, headers end where the script begins
+        if match := _HEADER.match(bare):
+            found.append((match[1], match[2].strip(), number))
+    return found
+
+
+def prepare_script(
+    wish: Wish, command: Sequence[str], headers: Sequence[tuple[str, str, int]], notes: list[str]
+) -> list[Job]:
+    """A script that says itself what it needs; the command line goes before it."""
+    from phalanx.cli.host.headers import wish_of_headers
+    from phalanx.client.wish import overlay
+
+    told = wish_of_headers(command[0], headers, notes)
+    if wish.gpus and ":" in wish.gpus and wish.members is None:
+        told = replace(told, members=None)  # a range on the command line is about other members than the script's
+    whole = replace(overlay(told, wish), name=wish.name or told.name or name_of(["sh", f"{Path(command[0]).stem}.sh"]))
+    return make_submissions(whole, [*_how_to_run(Path(command[0])), *command[1:]], os.environ, notes)
+
+
+def _how_to_run(script: Path) -> list[str]:
+    """The script's path if it can be run, else the interpreter that it names."""
+    path = str(script.absolute())
+    if os.access(script, os.X_OK):
+        return [path]
+    with script.open("rb") as file:
+        first = file.readline(4096).decode("utf-8", "replace").strip()
+    return [*first[2:].split(None, 1), path] if first.startswith("#!") and first[2:].strip() else ["/bin/sh", path]

@@ -1,0 +1,174 @@
+"""Jobs on their way to the daemon, and what people are told when they are there."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import click
+
+from phalanx.cli.host.listing import dump
+from phalanx.cli.host.talking import note
+from phalanx.cli.host.text import clean, painted, start_text
+from phalanx.client.daemon import Daemon, job_path
+from phalanx.client.errors import ClientError, UsageError
+
+#: Below the daemon's bound for one request; more is sent in parts, each of them whole.
+_PART_BYTES: Final = 48 << 20
+_NAMED_MAX: Final = 20
+_NAMES_SHOWN: Final = 3
+
+Job = dict[str, Any]
+
+
+def send(daemon: Daemon, jobs: Sequence[Job], *, dry_run: bool = False) -> list[Job]:
+    """Hand the jobs in. Each request has a key, so that asking again after a lost connection makes no second job."""
+    key = secrets.token_urlsafe(18)
+    if len(jobs) > 1 and _own_names(jobs):
+        return _send_in_order(daemon, jobs, key, dry_run=dry_run)
+    found: list[Job] = []
+    for number, part in enumerate(_parts(jobs)):
+        found += daemon.submit(part, f"{key}-{number}" if number else key, dry_run=dry_run)
+    return found
+
+
+def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
+    """The same with what became of a single job since: accepted is said at once, planned a moment later."""
+    if len(accepted) != 1 or accepted[0]["state"] != "pending" or accepted[0].get("eta"):
+        return list(accepted)
+    try:
+        row = daemon.get(job_path(str(accepted[0]["id"])))["job"]
+    except ClientError:
+        return list(accepted)  # it is on disk, which is what counts
+    return [{**accepted[0], **{key: row[key] for key in ("state", "eta", "reason") if key in row}}]
+
+
+def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: bool) -> None:
+    """What became of the jobs, and what one may want to type next."""
+    for text in dict.fromkeys(text for job in accepted for text in job.get("warnings") or ()):
+        note(text)
+    if output != "table":
+        if output == "json":
+            dump(list(accepted) if many else accepted[0])
+        else:
+            for job in accepted:
+                dump(job)
+        return
+    click.echo("\n".join(_lines(accepted)))
+    if dry_run:
+        click.echo("(dry run: nothing was submitted)")
+        return
+    for line in _tree(accepted):
+        click.echo(line)
+
+
+def _lines(accepted: Sequence[Job]) -> list[str]:
+    """A line for each job, or one for all where they are many or have one name."""
+    names = {job["name"] for job in accepted}
+    if len(accepted) == 1 or (len(names) > 1 and len(accepted) <= _NAMED_MAX):
+        return [_line(job) for job in accepted]
+    ids = [job["id"] for job in accepted]
+    states = {str(job["state"]) for job in accepted}
+    shown = sorted(clean(name) for name in names)[:_NAMES_SHOWN] + ["…"] * (len(names) > _NAMES_SHOWN)
+    state = painted(states.pop()) if len(states) == 1 else ""
+    return [f"{len(ids):,} jobs: {min(ids)}-{max(ids)}  {', '.join(shown)}  {state}".rstrip()]
+
+
+def _line(job: Job) -> str:
+    words = [f"{job['id']} {clean(job['name'])}" if job.get("id") else clean(job["name"]), painted(str(job["state"]))]
+    starts = start_text(job.get("eta"))
+    reason = job.get("reason")
+    if job["state"] == "pending" and starts:
+        hangs_on = clean((job.get("eta") or {}).get("hangs_on") or "")
+        words.append(f"starts {starts}{f', {hangs_on}' if hangs_on else ''}")
+    elif reason:
+        words.append(clean(reason["message"]))
+    return "  ".join(words)
+
+
+def _tree(accepted: Sequence[Job]) -> list[str]:
+    """Next commands, as a small tree."""
+    last = accepted[-1]["id"]
+    waits = accepted[-1]["state"] == "pending"
+    rows = [
+        (f"phalanx why {last}", "why it waits, and when it starts")
+        if waits
+        else (f"phalanx show {last}", "where it is"),
+        (f"phalanx logs -f {last}", "follow its output"),
+        (f"phalanx cancel {last}", "stop it"),
+    ]
+    if len(accepted) > 1:
+        rows = [("phalanx ps", "how they are"), (f"phalanx why {last}", "why one of them waits")]
+    size = max(len(command) for command, _ in rows)
+    fork, end = ("├─", "└─") if _can_show("├─└") else ("|-", "`-")
+    marks = [fork] * (len(rows) - 1) + [end]
+    return [f"{mark} {command:<{size}}   {does}" for mark, (command, does) in zip(marks, rows, strict=True)]
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _parts(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """The jobs in requests that are not too large; nearly always that is one."""
+    part: list[Job] = []
+    size = 0
+    env_id, env_size = 0, 0
+    for job in jobs:
+        # Jobs of one invocation share an environment, which is most of what they are.
+        if id(job["run"]["env"]) != env_id:
+            env_id, env_size = id(job["run"]["env"]), len(json.dumps(job["run"]["env"]))
+        own = env_size + len(json.dumps({**job, "run": {**job["run"], "env": {}}}))
+        if part and size + own > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(job)
+        size += own
+    yield part
+
+
+# ---- gangs of one file that wait for each other
+
+
+def _own_names(jobs: Sequence[Job]) -> set[str]:
+    """Names of these jobs that others of them wait for."""
+    names = {job["name"] for job in jobs}
+    return {ref for job in jobs for ref in _refs(job) if ref in names}
+
+
+def _refs(job: Job) -> list[str]:
+    after = job["gang"].get("after") or []
+    found = after.get("any", []) if isinstance(after, dict) else after
+    return [str(ref) for ref in (found if isinstance(found, list) else [found])]
+
+
+def _send_in_order(daemon: Daemon, jobs: Sequence[Job], key: str, *, dry_run: bool) -> list[Job]:
+    """One after the other, since a job is waited for by its id and has one only when it is there."""
+    ids: dict[str, str] = {}
+    left, found = list(jobs), []
+    names = {job["name"] for job in jobs}
+    while left:
+        ready = next((job for job in left if all(ref in ids or ref not in names for ref in _refs(job))), None)
+        if ready is None:
+            cycle = ", ".join(clean(job["name"]) for job in left)
+            raise UsageError(f"{cycle} wait for each other", "mend their after: in the file")
+        left.remove(ready)
+        (accepted,) = daemon.submit([_by_id(ready, ids)], f"{key}-{len(ids)}", dry_run=dry_run)
+        ids[ready["name"]] = str(accepted["id"])
+        found.append(accepted)
+    return found
+
+
+def _by_id(job: Job, ids: dict[str, str]) -> Job:
+    if not _refs(job):
+        return job
+    refs = [ids.get(ref, ref) for ref in _refs(job)]
+    after = {"any": refs} if isinstance(job["gang"]["after"], dict) else refs
+    return {**job, "gang": {**job["gang"], "after": after}}

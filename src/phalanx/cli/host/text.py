@@ -1,0 +1,186 @@
+"""Values as people read them: safe text, lengths of time, instants, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from click import style
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86400
+#: Nearer than this an instant is told as a length: "in 40s" says more than a clock time without seconds.
+_NEAR_S: Final = 600
+_WEEK_DAYS: Final = 6
+
+STATE_COLOURS: Final = {
+    "pending": "yellow",
+    "starting": "cyan",
+    "running": "green",
+    "stopping": "cyan",
+    "failed": "red",
+    "infeasible": "red",
+}
+
+
+def clean(text: object) -> str:
+    """Text of somebody else without anything that a terminal would obey."""
+    told = str(text)
+    return told if told.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in told)
+
+
+def _escape(char: str) -> str:
+    return ascii(char)[1:-1]
+
+
+def now() -> datetime:
+    """The time of day; tests name another."""
+    return datetime.now(UTC)
+
+
+def span(seconds: float) -> str:
+    """A length of time in at most two units: 12s, 41m, 1h05m, 3d02h."""
+    whole = int(max(0.0, seconds))
+    if whole < _MINUTE_S:
+        return f"{whole}s"
+    if whole < _HOUR_S:
+        minutes, rest = divmod(whole, _MINUTE_S)
+        return f"{minutes}m{rest:02d}s" if minutes < _MINUTE_S // 6 and rest else f"{minutes}m"
+    if whole < _DAY_S:
+        hours, rest = divmod(whole // _MINUTE_S, 60)
+        return f"{hours}h{rest:02d}m"
+    days, rest = divmod(whole // _HOUR_S, 24)
+    return f"{days}d{rest:02d}h"
+
+
+def instant(iso: str | None) -> datetime | None:
+    """An instant of the daemon's, or None if there is none or it is not one."""
+    try:
+        return datetime.fromisoformat(iso).astimezone() if iso else None
+    except ValueError:
+        return None
+
+
+def moment(iso: str | None) -> str:
+    """An instant: the time if it is today, the weekday if it is near, else the date."""
+    at = instant(iso)
+    if at is None:
+        return "-"
+    here = now().astimezone()
+    days = abs((at.date() - here.date()).days)
+    if days == 0:
+        return f"{at:%H:%M}"
+    if days <= _WEEK_DAYS:
+        return f"{at:%a %H:%M}"
+    return f"{at:%d %b %H:%M}" if at.year == here.year else f"{at:%Y-%m-%d %H:%M}"
+
+
+def exact(iso: str | None) -> str:
+    """An instant to the second, with its date if that is not today's."""
+    at = instant(iso)
+    if at is None:
+        return "-"
+    return f"{at:%H:%M:%S}" if at.date() == now().astimezone().date() else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def start_text(eta: dict[str, Any] | None) -> str:
+    """An expected start with its range; empty if nothing is expected."""
+    at = instant(eta.get("at")) if eta else None
+    if eta is None or at is None:
+        return ""
+    here = now()
+    left = (at - here).total_seconds()
+    low, high = instant(eta.get("low")), instant(eta.get("high"))
+    if left > _NEAR_S:
+        found = f"about {moment(eta['at'])}"
+        around = f" (80%: {moment(eta.get('low'))} - {moment(eta.get('high'))})" if low and high else ""
+    else:
+        found = f"in about {span(left)}" if left >= 1 else "any moment"
+        ends = [span((end - here).total_seconds()) for end in (low, high) if end]
+        around = f" (80%: {ends[0]} - {ends[1]})" if len(set(ends)) > 1 else ""
+    return f"{found}{around}{', from earlier runs' if eta.get('predicted') else ''}"
+
+
+def number(value: float | None) -> str:
+    """A number of GPUs: whole ones without a point."""
+    return "-" if value is None else f"{value:g}"
+
+
+def sizes(row: dict[str, Any]) -> str:
+    """Members of a job: how many now, and the range if it is elastic."""
+    low, high, running = row.get("members_min", 0), row.get("members_max", 0), row.get("members", 0)
+    if low == high:
+        return str(high)
+    return f"{running} of {low}:{high}" if running else f"{low}:{high}"
+
+
+def data_text(data: dict[str, Any] | None) -> str:
+    """What an event says beside its name."""
+    told = [(key, value) for key, value in (data or {}).items() if value not in (None, "", {}, [])]
+    return ", ".join(f"{clean(key).replace('_', ' ')} {_flat(value)}" for key, value in told)
+
+
+def _flat(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{clean(key)}:{clean(inner)}" for key, inner in value.items())
+    return " ".join(map(clean, value)) if isinstance(value, list) else clean(value)
+
+
+def amounts(mapping: dict[str, Any] | None) -> str:
+    """Resources in a row."""
+    return " ".join(f"{clean(kind)}:{_bytes(kind, value)}" for kind, value in (mapping or {}).items()) or "-"
+
+
+def _bytes(kind: str, value: object) -> str:
+    return gibibytes(value) if kind == "memory" and isinstance(value, (int, float)) else clean(value)
+
+
+def gibibytes(value: float | None) -> str:
+    """An amount of memory."""
+    if value is None:
+        return "-"
+    for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:g}"
+
+
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), state: int | None = None
+) -> list[str]:
+    """Aligned lines; without headers if there are none. `state` is the column whose words have a colour."""
+    lines = [headers, *rows] if headers else list(rows)
+    if not lines:
+        return []
+    if all(cell.isascii() for row in lines for cell in row):
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    else:
+        widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    return [_line(row, widths, right, state) for row in lines]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int], state: int | None) -> str:
+    cells = []
+    for column, (cell, size) in enumerate(zip(row, widths, strict=True)):
+        gap = " " * (size - (len(cell) if cell.isascii() else width(cell)))
+        shown = painted(cell) if column == state else cell
+        cells.append(gap + shown if column in right else shown + gap)
+    return "  ".join(cells).rstrip()
+
+
+def painted(state: str, text: str | None = None) -> str:
+    """The word of a state, or a text about it, in its colour; click takes that out where nobody would see it."""
+    shown = state if text is None else text
+    colour = STATE_COLOURS.get(state)
+    return style(shown, fg=colour) if colour else shown

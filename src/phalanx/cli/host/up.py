@@ -1,0 +1,160 @@
+"""`phalanx up`, `down` and `status`: the daemon itself."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phalanx.cli.host.listing import dump, output_option
+from phalanx.cli.host.talking import HostFailure, failing, talking
+from phalanx.cli.host.text import clean, span
+from phalanx.client.daemon import Daemon, check_version, open_daemon
+from phalanx.client.errors import ClientError, RefusedError, UnreachableError
+from phalanx.client.places import Place, answers, find_place, find_state, read_place
+
+Status = dict[str, Any]
+
+
+@click.command()
+@click.option("--fake-gpus", type=click.IntRange(0, 4096), metavar="N", help="Make up so many GPUs.")
+@click.option("--policy", help="Another policy than the settings name.")
+@click.option("--tcp", metavar="HOST:PORT", help="Listen on loopback too, with a token.")
+@click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C stops it, jobs go on.")
+@output_option("table", "json")
+def up(fake_gpus: int | None, policy: str | None, tcp: str | None, foreground: bool, output: str) -> None:
+    """Start the daemon of this user; the first submit does that by itself.
+
+    \b
+    phalanx up --fake-gpus 8
+    """
+    state = find_state()
+    said = (("--fake-gpus", fake_gpus), ("--policy", policy), ("--tcp", tcp))
+    flags = [word for name, value in said if value is not None for word in (name, str(value))]
+    place = read_place_or_fail(state)
+    if answers(place.socket):
+        with failing():
+            check_version(place)
+        _tell_running(fake_gpus, policy, tcp, output)
+        return
+    with failing():
+        from phalanx.client.starting import command_of, prepare_state, start_daemon
+
+        if foreground:
+            prepare_state(state)
+            command = command_of(state, [*flags, "--foreground"])
+            os.execv(command[0], command)  # noqa: S606 - the daemon takes this process's place
+        start_daemon(state, flags)
+        status = _read_own()
+    _tell(status, output, "up")
+
+
+def _read_own() -> Status:
+    """The status of the user's own daemon, even where the machine has one."""
+    from phalanx.client.connection import Connection
+
+    place = read_place(find_state())
+    with closing(Daemon(place, Connection(place.socket))) as daemon:
+        return dict(daemon.get("/v1/status"))
+
+
+def read_place_or_fail(state: Path) -> Place:
+    """What a state directory says, or the end of the command."""
+    with failing():
+        return read_place(state)
+
+
+def _tell_running(fake_gpus: int | None, policy: str | None, tcp: str | None, output: str) -> None:
+    with failing():
+        status = _read_own()
+    other = _differs(status, fake_gpus, policy)
+    if other or tcp is not None:
+        wanted = [f"--fake-gpus {fake_gpus}"] if fake_gpus is not None else []
+        wanted += [f"--policy {policy}"] if policy is not None else []
+        wanted += [f"--tcp {tcp}"] if tcp is not None else []
+        why = f"a daemon runs already{', ' + other if other else ''}; options count when it starts"
+        raise HostFailure(ClientError(why, f"phalanx down && phalanx up {' '.join(wanted)}; running jobs go on"))
+    _tell(status, output, "already up")
+
+
+def _differs(status: Status, fake_gpus: int | None, policy: str | None) -> str:
+    gpus = status["gpus"]["total"]
+    if fake_gpus is not None and (not status.get("fake") or gpus != fake_gpus):
+        return f"with {gpus:g} {'fake' if status.get('fake') else 'real'} GPUs"
+    if policy is not None and status.get("policy") != policy:
+        return f"with policy {clean(status.get('policy'))}"
+    return ""
+
+
+@click.command()
+def down() -> None:
+    """Stop the daemon; running jobs go on, and the next daemon finds them again.
+
+    \b
+    phalanx down && phalanx up        # after an upgrade
+    """
+    with failing():
+        place = find_place()
+        if not answers(place.socket):
+            click.echo("no daemon is running")
+            return
+        daemon = open_daemon(any_version=True)
+        try:
+            daemon.post("/v1/down")
+        except RefusedError:
+            raise
+        except UnreachableError:
+            pass  # it was quicker than its answer
+        finally:
+            daemon.close()
+        from phalanx.client.starting import wait_until_gone
+
+        if not wait_until_gone(place):
+            raise ClientError(
+                f"the daemon (pid {place.pid}) was told to stop and is still there",
+                f"see what it is doing: tail {place.state / 'daemon.log'}",
+            )
+    click.echo("down; running jobs go on")
+
+
+@click.command()
+@output_option("table", "json")
+def status(output: str) -> None:
+    """Say whether the daemon runs, and how; exit code 5 if it does not.
+
+    \b
+    phalanx status -o json
+    """
+    with talking(any_version=True) as daemon:
+        told = daemon.get("/v1/status")
+        place = daemon.place
+    _tell(told, output, "up")
+    with failing():
+        check_version(place)
+
+
+def _tell(status: Status, output: str, word: str) -> None:
+    if output == "json":
+        dump(status)
+        return
+    gpus = status["gpus"]
+    parts = [f"{number:g} {clean(name)}" for name, number in gpus.items() if name != "total" and number]
+    kind = "fake GPUs" if status.get("fake") else "GPUs"
+    click.echo(f"{word}: phalanx {clean(status['version'])}, pid {status['pid']}, for {span(status['uptime_s'])}")
+    click.echo(f"  socket     {clean(status['socket'])}")
+    click.echo(f"  GPUs       {gpus['total']:g} {kind}{': ' + ', '.join(parts) if parts else ''}")
+    jobs = [f"{count} {clean(state)}" for state, count in (status.get("jobs") or {}).items() if count]
+    click.echo(f"  jobs       {', '.join(jobs) or 'none'}")
+    click.echo(
+        f"  policy     {clean(status.get('policy'))}, for {_whom(status)}, containment {clean(status['containment'])}"
+    )
+    store = status.get("store") or {}
+    if not store.get("ok", True):
+        click.echo(f"  store      {click.style('broken', fg='red')}: {clean(store.get('problem'))}")
+
+
+def _whom(status: Status) -> str:
+    return "all users" if status.get("mode") == "system" else "one user"

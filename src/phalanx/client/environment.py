@@ -1,0 +1,142 @@
+"""What a job takes with it from where it is submitted: environment, working directory, a command that exists.
+
+Looked at before anything is sent: a typo should not wait in a queue for an hour before it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from phalanx.client.errors import UsageError
+
+ENV_BYTES_MAX: Final = 128 * 1024
+COMMAND_BYTES_MAX: Final = 256 * 1024
+_NAMED: Final = 3
+#: What a clean environment keeps: without these most programs do not even start.
+_BASICS: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG")
+_NAME = re.compile(r"[^=\0]+")
+_KIB: Final = 1024
+
+
+def choose_env(environ: Mapping[str, str], settings: Iterable[str], *, clean: bool, notes: list[str]) -> dict[str, str]:
+    """The environment of a job: the submitter's, or the basics, and what was set for it; bounded in size."""
+    kept = {name: environ[name] for name in _BASICS if name in environ} if clean else dict(environ)
+    found = {name: value for name, value in kept.items() if not is_ours(name)}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"--env {setting!r} names no variable", "write --env NAME=value")
+        if not equals and name not in environ:
+            raise UsageError(f"--env {name}: there is no such variable here", f"write --env {name}=value")
+        found[name] = value if equals else environ[name]
+    foreign = [name for name, value in found.items() if not _is_utf8(name) or not _is_utf8(value)]
+    for name in foreign:
+        del found[name]
+        notes.append(f"the variable {ascii(name)[1:-1]} is not UTF-8 and is left out")
+    _check_size(found)
+    return found
+
+
+def is_ours(name: str) -> bool:
+    """Whether a variable is the scheduler's to set, so that a job of a job does not inherit it."""
+    return name == "CUDA_VISIBLE_DEVICES" or name.startswith("PHALANX_")
+
+
+def choose_cwd(named: str | None) -> str:
+    """The directory a job starts in; it must be there."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        if named is None or not named.startswith("/"):
+            raise UsageError(
+                "the working directory is gone: somebody removed it", "cd somewhere else, or write --cwd DIRECTORY"
+            ) from None
+        here = Path("/")
+    found = here if named is None else here / Path(named).expanduser()
+    if not found.is_dir():
+        what = "is no directory" if found.exists() else "does not exist"
+        raise UsageError(f"--cwd {named}: {what}", "name a directory that is there")
+    return os.path.abspath(found)  # noqa: PTH100 - `..` goes, symbolic links stay as they were written
+
+
+def check_command(command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    """Refuse a command that could not start: nothing, too long, or a program that is not there."""
+    if not command or not command[0]:
+        raise UsageError("there is no command to run", "phalanx submit -g 1 -- python train.py")
+    if any("\0" in word for word in command):
+        raise UsageError("a word of the command contains a zero byte", "write the word without it")
+    size = sum(len(os.fsencode(word)) + 1 for word in command)
+    if size > COMMAND_BYTES_MAX:
+        raise UsageError(
+            f"the command has {size // _KIB:,} KiB, and {COMMAND_BYTES_MAX // _KIB} KiB is the most",
+            "put its words into a file and give the file's name",
+        )
+    if not all(_is_utf8(word) for word in command):
+        raise UsageError("a word of the command is not UTF-8", "rename the file, or start it through a script")
+    program = command[0]
+    if "/" in program:
+        _check_file(Path(cwd) / program, program)
+    elif find_program(program, env, cwd) is None:
+        _refuse_missing(program, cwd)
+
+
+def find_program(program: str, env: Mapping[str, str], cwd: str) -> Path | None:
+    """Where a word is found on the path of an environment."""
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        file = Path(cwd) / (folder or ".") / program
+        if file.is_file() and os.access(file, os.X_OK):
+            return file
+    return None
+
+
+def _check_file(file: Path, program: str) -> None:
+    if not file.exists():
+        raise UsageError(f"there is no file {program}", "write the path of a program, or its name if it is on the PATH")
+    if file.is_dir():
+        raise UsageError(f"{program} is a directory, not a program", "name a program in it")
+    if not os.access(file, os.X_OK):
+        raise UsageError(f"{program} is not executable", _how_to_start(program))
+
+
+def _refuse_missing(program: str, cwd: str) -> None:
+    if (Path(cwd) / program).is_file():
+        raise UsageError(
+            f"there is no command {program!r} on the PATH, but a file of that name", _how_to_start(program)
+        )
+    raise UsageError(
+        f"there is no command {program!r} on the PATH of this job",
+        f"check the spelling, or write its path; command -v {program}" if program.isalnum() else "check the spelling",
+    )
+
+
+def _how_to_start(program: str) -> str:
+    if program.endswith(".py"):
+        return f"phalanx submit … -- python {program}"
+    bare = program if "/" in program else f"./{program}"
+    return f"chmod +x {bare} and write {bare}, or phalanx submit … -- sh {program}"
+
+
+def _check_size(env: Mapping[str, str]) -> None:
+    sizes = {name: len(name.encode()) + len(value.encode()) + 2 for name, value in env.items()}
+    total = sum(sizes.values())
+    if total <= ENV_BYTES_MAX:
+        return
+    biggest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_NAMED]
+    named = ", ".join(f"{name} ({-(-sizes[name] // _KIB):,} KiB)" for name in biggest)
+    raise UsageError(
+        f"the environment has {-(-total // _KIB):,} KiB, and {ENV_BYTES_MAX // _KIB} KiB is the most; "
+        f"the biggest: {named}",
+        f"unset {biggest[0]}, or write --clean-env and --env NAME for what the job needs",
+    )
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,254 @@
+"""Every way a verb can be used wrongly: the exact words, the next command, the exit code, and nothing sent."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from phalanx import __version__
+
+USAGE = {
+    "-g 0 true": (
+        "-g 0 asks for no GPU",
+        "write -g 1, or leave -g out and write --cpus 4 for a job without GPUs",
+    ),
+    "-g 0.0 true": (
+        "-g 0.0 asks for no GPU",
+        "write -g 1, or leave -g out and write --cpus 4 for a job without GPUs",
+    ),
+    "-g 8:2 true": ("-g 8:2 has its least above its most", "write -g 2:8"),
+    "-g four true": ("-g 'four' is no number of GPUs", "write -g 4, -g 2:8 or -g 0.5"),
+    "-g -1 true": ("-g '-1' is no number of GPUs", "write -g 4, -g 2:8 or -g 0.5"),
+    "-g 1:2:3:4 true": ("-g '1:2:3:4' is no number of GPUs", "write -g 4, -g 2:8 or -g 0.5"),
+    "-g 1.5 true": (
+        "-g 1.5: shares of a GPU sit on one GPU, so above 1 only whole ones count",
+        "write -g 1 or -g 2",
+    ),
+    "-g 0.0001 true": ("-g 0.0001 is finer than a thousandth of a GPU", "write -g 0.000"),
+    "-g 0.5:2 true": ("-g 0.5:2: an elastic range counts whole GPUs", "write -g 1:4"),
+    "-n 3 -g 4 true": ("4 GPUs cannot be divided among 3 members", "write -g 6, or -n 1 or -n 2 or -n 4"),
+    "-n 2 -g 2:8 true": (
+        "-g 2:8 is elastic and -n 2 is not: members come and go, they do not grow",
+        "leave out -n for one GPU each, or write -n 2:8 -g 2:8",
+    ),
+    "-n 1:4 -g 2:4 true": (
+        "-n 1:4 -g 2:4: the smallest and the largest size give a member different numbers of GPUs",
+        "write -n 1:4 -g 2:8",
+    ),
+    "-n 0 -g 4 true": ("-n 0 asks for no member", "write -n 1"),
+    "-n x -g 4 true": ("-n 'x' is no number of members", "write -n 1 or -n 2:8"),
+    "--cpus none true": ("--cpus 'none' is no number above zero", "write --cpus 4"),
+    "": (
+        "there is no command to run",
+        "phalanx submit -g 1 -- python train.py, phalanx submit job.yaml, or phalanx submit --each < commands.txt",
+    ),
+    "nosuchprogram": (
+        "there is no command 'nosuchprogram' on the PATH of this job",
+        "check the spelling, or write its path; command -v nosuchprogram",
+    ),
+    "./nosuchfile": (
+        "there is no file ./nosuchfile",
+        "write the path of a program, or its name if it is on the PATH",
+    ),
+    "./plain.py": ("./plain.py is not executable", "phalanx submit … -- python ./plain.py"),
+    "plain.py": (
+        "there is no command 'plain.py' on the PATH, but a file of that name",
+        "phalanx submit … -- python plain.py",
+    ),
+    ".": ("there is no command '.' on the PATH of this job", "check the spelling"),
+    "./": ("./ is a directory, not a program", "name a program in it"),
+    "--cwd nowhere true": ("--cwd nowhere: does not exist", "name a directory that is there"),
+    "--cwd plain.py true": ("--cwd plain.py: is no directory", "name a directory that is there"),
+    "--name 7 true": ("--name 7 could be taken for a job's id", "write a name with a letter in it"),
+    "--env =x true": ("--env '=x' names no variable", "write --env NAME=value"),
+    "--env NOSUCH true": ("--env NOSUCH: there is no such variable here", "write --env NOSUCH=value"),
+    "--time soon true": ("--time 'soon' is no length of time", "write --time 90, 5m, 1h30m, 2d or 01:30:00"),
+    "--time 0 true": ("--time '0' is no time at all", "write --time 5m"),
+    "--time 9999999d true": ("--time '9999999d' is more than 100 years", "write --time 2d"),
+    "--begin someday true": ("--begin 'someday' is no instant", "write --begin +10m, 18:30 or 2026-11-16T09:00"),
+    "--begin 25:00 true": ("--begin '25:00' is no instant", "write --begin +10m, 18:30 or 2026-11-16T09:00"),
+    "--deadline 2001-01-01T00:00 true": (
+        "--deadline '2001-01-01T00:00' is over already",
+        "write --deadline 6h, or an instant to come",
+    ),
+    "--warn USR1@60s true": ("--warn is a signal before a kill, and nothing is to be killed", "add --kill-after 2h"),
+    "--kill-after 1h --warn FOO@60s true": ("there is no signal 'FOO'", "write --warn USR1@60s"),
+    "--after any:1,ok:2 true": (
+        "--after mixes ok: and any:, and a job waits either for success or for any end of all it names",
+        "write any: for all of them, or ok: for all of them",
+    ),
+    "--after maybe:1 true": ("--after 'maybe:1' names no job", "write --after 12, --after ok:12 or --after any:12"),
+    "--array 5-1 true": ("--array '5-1' has an empty part 5-1", "write --array 0-99, 0-99%8 or 1,3,5"),
+    "--array 0-9%0 true": (
+        "--array '0-9%0': what follows % is how many may run at once",
+        "write --array 0-99, 0-99%8 or 1,3,5",
+    ),
+    "--array 1,1 true": ("--array '1,1' names an index twice", "write --array 0-99, 0-99%8 or 1,3,5"),
+    "--array 0-999999999 true": ("--array '0-999999999' has more than 100,000 jobs", "submit it in parts"),
+    "--topology near:rack true": (
+        "--topology 'near:rack' is not understood",
+        "write --topology require:node or prefer:node",
+    ),
+    "--progress-regex x true": (
+        "--progress-regex has no group named step",
+        r"write --progress-regex 'step (?P<step>\d+)/(?P<total>\d+)'",
+    ),
+    "--restarts -1 true": ("--restarts -1 is below zero", "write --restarts 3"),
+    "--priority 9999999999 true": ("--priority 9999999999 is out of bounds", "write one between ±1,000,000,000"),
+    "missing.yaml": ("missing.yaml: cannot be read: No such file or directory", "name a file that is there"),
+    "--each true": (
+        "--each reads commands from standard input, and there is one on the line too",
+        "keep one of them",
+    ),
+    "--each": ("standard input has no commands", "phalanx submit --each < commands.txt"),
+    "--each --array 0-3": ("--each and --array both make many jobs", "keep one of them"),
+}
+
+
+@pytest.mark.parametrize("words", USAGE)
+def test_submit_refuses(daemon, phalanx, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    Path("plain.py").write_text("print(1)\n")
+    done = phalanx("submit", *words.split())
+    message, hint = USAGE[words]
+    assert done.stderr == f"phalanx: error: {message}\n  next: {hint}\n"
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert daemon.requests == []
+
+
+def test_a_name_with_a_line_break(daemon, phalanx):
+    done = phalanx("submit", "--name", "a\nb", "true")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[0] == r"phalanx: error: --name 'a\nb' contains a line break"
+    assert "character '\\x1b'" in phalanx("submit", "--name", "a\x1b[31m", "true").stderr
+    assert daemon.requests == []
+
+
+def test_an_environment_of_two_megabytes_names_the_biggest(daemon, phalanx, monkeypatch):
+    for number in range(20):
+        monkeypatch.setenv(f"HUGE_{number:02d}", "x" * (100_000 + number * 2048))
+    done = phalanx("submit", "true")
+    assert done.exit_code == 2
+    assert (
+        "and 128 KiB is the most; the biggest: HUGE_19 (136 KiB), HUGE_18 (134 KiB), HUGE_17 (132 KiB)" in done.stderr
+    )
+    assert "--clean-env" in done.stderr
+    assert daemon.requests == []
+    daemon.answer("POST", "/v1/jobs", {"id": 1, "name": "true", "state": "running", "eta": None})
+    assert phalanx("submit", "--clean-env", "--env", "A=1", "true").exit_code == 0
+    (request,) = daemon.sent("POST", "/v1/jobs")
+    env = request.body["run"]["env"]
+    assert env["A"] == "1"
+    assert set(env) <= {"A", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"}
+
+
+def test_a_working_directory_that_is_gone(daemon, phalanx, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        done = phalanx("submit", "true")
+        assert (done.exit_code, daemon.requests) == (2, [])
+        assert "the working directory is gone" in done.stderr
+        daemon.answer("POST", "/v1/jobs", {"id": 1, "name": "true", "state": "running", "eta": None})
+        assert phalanx("submit", "--cwd", tmp_path, "true").exit_code == 0
+    finally:
+        os.chdir(tmp_path)
+
+
+REFUSALS = {
+    "usage": (400, 2),
+    "unauthorised": (401, 1),
+    "forbidden": (403, 1),
+    "not_found": (404, 3),
+    "ambiguous": (409, 2),
+    "conflict": (409, 2),
+    "too_large": (413, 2),
+    "misdirected": (421, 1),
+    "infeasible": (422, 4),
+    "too_many": (429, 1),
+    "internal": (500, 1),
+    "unavailable": (503, 1),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_refusal_of_the_daemon_ends_with_its_exit_code(daemon, phalanx, code):
+    status, exit_code = REFUSALS[code]
+    told = {"code": code, "message": "no: \x1b[31m1 and 12 match", "hint": "phalanx why 12", "details": {}}
+    daemon.answer("GET", "/v1/jobs/tr/why", {"error": told}, status)
+    done = phalanx("why", "tr")
+    assert done.stderr == "phalanx: error: no: \\x1b[31m1 and 12 match\n  next: phalanx why 12\n"
+    assert (done.exit_code, done.stdout) == (exit_code, "")
+
+
+def test_one_bad_id_among_good_ones_does_not_keep_them(telling, phalanx):
+    done = phalanx("cancel", "77", "2", "78")
+    assert done.stdout == "2 sft  pending\n"
+    assert "/v1/jobs/77/cancel" in done.stderr
+    assert "/v1/jobs/78/cancel" in done.stderr
+    assert done.exit_code == 3
+
+
+def test_no_daemon_is_exit_code_5(home, phalanx):
+    for words in ("ps", "why 1", "status", "nodes", "cancel 1", "logs 1", "wait 1", "events"):
+        done = phalanx(*words.split())
+        assert done.stderr == f"phalanx: error: no daemon is running (state directory {home})\n  next: phalanx up\n", (
+            words
+        )
+        assert done.exit_code == 5
+    assert phalanx("down").stdout == "no daemon is running\n"
+
+
+def test_a_daemon_that_died_is_said_to_be_gone(daemon, phalanx):
+    daemon.close()
+    try:
+        done = phalanx("ps")
+        assert done.exit_code == 5
+        assert "the daemon is not running" in done.stderr
+        assert "next: phalanx up" in done.stderr
+    finally:
+        daemon.close = lambda: None
+
+
+def test_a_daemon_of_another_version_names_the_way_out(telling, phalanx, home):
+    about = (home / "daemon.json").read_text()
+    (home / "daemon.json").write_text(about.replace(f'"{__version__}"', '"0.0.9"'))
+    why = f"phalanx: error: the daemon is phalanx 0.0.9, and this command is {__version__}\n"
+    for words in ("ps", "submit true", "why 1", "up", "status"):
+        done = phalanx(*words.split())
+        assert done.stderr == f"{why}  next: phalanx down && phalanx up; running jobs go on meanwhile\n", words
+        assert done.exit_code == 5
+    assert telling.sent("POST", "/v1/jobs") == []
+    assert "pid 77" in phalanx("status").stdout, "it is still told what runs there"
+
+
+def test_a_misspelt_verb_brings_a_question(home, phalanx):
+    assert "there is no verb 'submti'; did you mean submit?" in phalanx("submti").stderr
+    assert "phalanx --help lists the verbs" in phalanx("xyzzy").stderr
+    assert phalanx("xyzzy").exit_code == 2
+
+
+VERBS = {
+    "resize 1": "resize needs one size",
+    "resize 1 many": "'many' is no number of members",
+    "resize 1 0": "'0' is no number of members",
+    "preempt 1": "only the scheduler preempts for real",
+    "edit 1": "edit changes nothing",
+    "edit 1 --time never": "--time 'never' is no length of time",
+    "logs 1 --rank x": "--rank 'x' is no rank",
+    "ps --columns id,nme": "--columns: there is no column 'nme'",
+    "report --by colour": "--by 'colour' is nothing to report by",
+    "report --since ever": "--since 'ever' is no length of time",
+    "gantt --past ever": "--past 'ever' is no length of time",
+    "wait 1 --timeout ever": "--timeout 'ever' is no length of time",
+}
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_other_verbs_refuse(daemon, phalanx, words):
+    done = phalanx(*words.split())
+    assert done.stderr.splitlines()[0] == f"phalanx: error: {VERBS[words]}"
+    assert done.stderr.splitlines()[1].startswith("  next: ")
+    assert (done.exit_code, daemon.requests) == (2, [])

@@ -1,0 +1,130 @@
+"""The verbs against the real daemon, as the first minutes of somebody who tries it."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+
+@pytest.fixture
+def box(home):
+    """A command line with a daemon of four fake GPUs; whatever was started is gone afterwards."""
+
+    def run(*words, code=0, text=None):
+        done = subprocess.run(
+            [sys.executable, "-c", "from phalanx.cli import main; main(prog_name='phalanx')", *map(str, words)],
+            capture_output=True, text=True, check=False, timeout=120, input=text, cwd=home.parent,
+        )  # fmt: skip
+        assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+        return done
+
+    try:
+        run("up", "--fake-gpus", "4")
+        yield run
+    finally:
+        end_everything(str(home))
+
+
+def end_everything(home):
+    """Kill the daemon, its shims and their members: whoever speaks of this state directory."""
+    for _ in range(100):
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                words = [*process.cmdline(), *process.environ().values(), process.cwd()]
+                if process.pid != os.getpid() and process.ppid() != os.getpid() and any(home in word for word in words):
+                    found.append(process)
+        if not found:
+            return
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.05)  # noqa: TID251 - the kernel needs a moment to bury them
+
+
+def until(run, job, *states):
+    """The job's row once it is in one of these states."""
+    end = time.monotonic() + 60
+    while True:
+        row = json.loads(run("show", job, "-o", "json").stdout)["job"]
+        if row["state"] in states:
+            return row
+        assert time.monotonic() < end, row
+
+
+def test_the_first_minutes(box):
+    assert json.loads(box("submit", "-o", "json", "-g", 4, "--", "sleep", 300).stdout)["id"] == 1
+    shown = box("submit", "-g", 4, "--time", "1m", "--name", "second", "--", "sleep", 300).stdout
+    assert shown.startswith("2 second  pending  starts ")
+    until(box, 1, "running")
+    lines = box("ps").stdout.splitlines()
+    assert lines[0].split() == ["ID", "NAME", "STATE", "GPUS", "MEMBERS", "TIME", "INFO"]
+    assert [line.split()[:3] for line in lines[1:]] == [["1", "sleep", "running"], ["2", "second", "pending"]]
+    why = box("why", "sec").stdout
+    assert "  BLOCKED BY  Capacity\n" in why
+    assert "  STARTS      " in why
+    told = json.loads(box("why", 2, "-o", "json").stdout)
+    assert {"id", "state", "reason", "blockers", "ahead", "eta", "sooner_if"} <= set(told)
+    assert told["reason"]["code"] == "Capacity"
+    assert json.loads(box("submit", "--dry-run", "-o", "json", "-g", 1, "true").stdout)["state"] == "pending"
+    refused = box("submit", "-g", 99, "--", "true", code=4)
+    assert "phalanx: error: " in refused.stderr
+    assert "  next: " in refused.stderr
+    assert "no queue 'nope'" in box("submit", "-q", "nope", "true", code=2).stderr
+    assert box("why", 77, code=3).stdout == ""
+    box("hold", 2)
+    box("edit", 2, "--priority", 3, "--time", "2m")
+    box("release", 2)
+    box("cancel", 1)
+    assert until(box, 2, "running")["priority"] == 3
+    for verb in ("nodes", "queues", "share", "report", "gantt", "top", "status", "config show", "report eta"):
+        assert box(*verb.split()).stdout
+    box("cancel", "second")
+    assert until(box, 2, "cancelled")["ended"]
+    assert box("wait", 2, code=1).stdout == ""
+
+
+def test_output_and_exit_codes(box):
+    code = "import os, sys; print(os.environ['RANK'], os.environ['WORLD_SIZE']); sys.exit(int(os.environ['RANK']) * 3)"
+    done = box("run", "-g", 2, "--", sys.executable, "-c", code, code=3)
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 2", "[1] 1 2"]
+    assert "rank 1 failed first (exit code 3)" in done.stderr
+    assert sorted(box("logs", 1).stdout.splitlines()) == ["[0] 0 2", "[1] 1 2"]
+    assert "rank 1" in box("why", 1).stdout
+    accepted = json.loads(box("retry", 1, "-o", "json").stdout)
+    assert box("wait", accepted["id"], code=3).stdout == ""
+    array = json.loads(
+        box("submit", "-o", "json", "--array", "4-6%2", "--", "sh", "-c", "echo $PHALANX_ARRAY_INDEX").stdout
+    )
+    assert box("wait", *(job["id"] for job in array)).stdout.count("completed") == 3
+    assert [box("logs", job["id"]).stdout for job in array] == ["4\n", "5\n", "6\n"]
+    each = json.loads(box("submit", "-o", "json", "-g", "0.5", "--each", text="echo one\nfalse\n").stdout)
+    assert box("wait", *(job["id"] for job in each), code=1)
+
+
+def test_a_job_survives_its_daemon_and_who_follows_it_does_too(box, home):
+    box("submit", "-g", 1, "--name", "long", "--", "sh", "-c", "echo begun; sleep 2; echo done")
+    until(box, "long", "running")
+    follower = subprocess.Popen(
+        [sys.executable, "-c", "from phalanx.cli import main; main()", "logs", "-f", "long"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "begun\n"
+        assert box("down").stdout == "down; running jobs go on\n"
+        box("ps", code=5)
+        box("up", "--fake-gpus", "4")
+        assert follower.communicate(timeout=60)[0] == "done\n"
+        assert follower.returncode == 0
+    finally:
+        follower.kill()
+        follower.wait(30)
+        if follower.stdout is not None:
+            follower.stdout.close()
+    assert box("wait", "long").stdout == "1 long completed\n"

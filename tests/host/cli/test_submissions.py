@@ -1,0 +1,358 @@
+"""What is sent for what was typed."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx.client.shape import choose_shape, find_launcher
+from phalanx.client.wish import name_of
+
+SHAPES = {
+    "-g 4": {"members": 4, "each": {"gpu": 1}},
+    "-g 4.0": {"members": 4, "each": {"gpu": 1}},
+    "-n 1 -g 4": {"members": 1, "each": {"gpu": 4}},
+    "-n 2 -g 8": {"members": 2, "each": {"gpu": 4}},
+    "-g 2:8": {"members": {"min": 2, "max": 8}, "each": {"gpu": 1}},
+    "-g 2:8:2": {"members": {"min": 2, "max": 8, "step": 2}, "each": {"gpu": 1}},
+    "-n 1:4 -g 2:8": {"members": {"min": 1, "max": 4}, "each": {"gpu": 2}},
+    "-g 0.5": {"members": 1, "each": {"gpu": 0.5}},
+    "-n 3 -g 1.5": {"members": 3, "each": {"gpu": 0.5}},
+    "": {"members": 1, "each": {"gpu": 1}},
+    "-n 3": {"members": 3, "each": {"gpu": 1}},
+    "--cpus 2": {"members": 1, "each": {"cpu": 2}},
+    "-n 2:4 --cpus 2": {"members": {"min": 2, "max": 4}, "each": {"cpu": 2}},
+    "-g 2 --cpus 8 --memory 16Gi": {"members": 2, "each": {"gpu": 1, "cpu": 8, "memory": "16Gi"}},
+}
+
+
+@pytest.fixture
+def sent(daemon, phalanx):
+    """Submit, and see what arrived: the jobs, and the notes beside."""
+    daemon.answer("POST", "/v1/jobs", accept)
+
+    def run(*words, text=None, code=0):
+        done = phalanx("submit", *words, text=text)
+        assert done.exit_code == code, done.output
+        bodies = [request.body for request in daemon.sent("POST", "/v1/jobs")]
+        daemon.requests.clear()
+        return [job for body in bodies for job in body.get("jobs", [body])], done.stderr
+
+    return run
+
+
+def accept(request):
+    from types import SimpleNamespace
+
+    jobs = request.body.get("jobs", [request.body])
+    told = [{"id": 1 + at, "name": job["name"], "state": "running", "eta": None} for at, job in enumerate(jobs)]
+    body = {"jobs": told} if "jobs" in request.body else told[0]
+    return SimpleNamespace(body=body, status=200, headers={})
+
+
+@pytest.mark.parametrize("words", SHAPES)
+def test_shapes(sent, words):
+    (job,), notes = sent(*words.split(), "true")
+    assert job["gang"] == SHAPES[words]
+    assert notes == ""
+
+
+def test_a_plain_job_says_no_more_than_it_must(sent, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("PHALANX_JOB", "12")
+    monkeypatch.setenv("KEPT", "x")
+    (job,), _ = sent("-g", "2", "--", sys.executable, "-c", "pass")
+    env = job["run"].pop("env")
+    assert job == {
+        "name": name_of([sys.executable]),
+        "gang": {"members": 2, "each": {"gpu": 1}},
+        "run": {"command": [sys.executable, "-c", "pass"], "cwd": str(tmp_path), "umask": current_umask()},
+    }
+    assert env["KEPT"] == "x"
+    assert not [name for name in env if name.startswith("PHALANX_") or name == "CUDA_VISIBLE_DEVICES"]
+
+
+def current_umask():
+    found = os.umask(0o022)
+    os.umask(found)
+    return found
+
+
+def test_every_option_arrives(sent, tmp_path):
+    (job,), _ = sent(
+        *("-g", "2", "--name", "a", "--time", "1h30m", "--kill-after", "2h", "--warn", "USR1@90s", "--begin", "+10m"),
+        *("--deadline", "6h", "--queue", "q", "--priority", "-3", "--after", "1,ok:2", "--after", "3", "--singleton"),
+        *("--env", "A=b=c", "--cwd", tmp_path, "--preemptible", "--restarts", "2", "--requeue", "--grace", "5s"),
+        *("--hold", "--allow-infeasible", "--progress-regex", r"(?P<step>\d+)", "--topology", "prefer:node"),
+        *("true", "--name", "mine"),
+    )
+    assert job["run"].pop("env")["A"] == "b=c"
+    del job["run"]["umask"]
+    assert job == {
+        "name": "a",
+        "gang": {
+            "members": 2,
+            "each": {"gpu": 1},
+            "queue": "q",
+            "priority": -3,
+            "walltime": "5400s",
+            "kill_after": "7200s",
+            "deadline": "21600s",
+            "preemptible": True,
+            "after": ["1", "2", "3"],
+            "topology": {"prefer": "node"},
+        },
+        "run": {
+            "command": ["true", "--name", "mine"],
+            "cwd": str(tmp_path),
+            "kill_after_warning": {"signal": "USR1", "before_s": 90.0},
+            "grace_s": 5.0,
+            "restarts": 2,
+            "on_preempt": "requeue",
+            "progress_regex": r"(?P<step>\d+)",
+        },
+        "begin": "+600s",
+        "singleton": True,
+        "allow_infeasible": True,
+        "hold": True,
+    }
+    (job,), _ = sent("--after", "any:4", "--begin", "2099-01-02T03:04", "--time", "1-02:00:00", "true")
+    assert job["gang"]["after"] == {"any": ["4"]}
+    assert job["begin"] == "2099-01-02T03:04:00+00:00"
+    assert job["gang"]["walltime"] == "93600s"
+
+
+def test_an_array_is_one_request(daemon, sent):
+    jobs, _ = sent("--array", "1,4-8:2%3", "--name", "sweep", "true")
+    assert [job["array"] for job in jobs] == [{"index": index, "of": "sweep", "at_most": 3} for index in (1, 4, 6, 8)]
+    assert {json.dumps({**job, "array": None}) for job in jobs}.__len__() == 1
+    jobs, _ = sent("--array", "5", "true")
+    assert [job["array"] for job in jobs] == [{"index": 5, "of": "true", "at_most": 0}]
+
+
+def test_ids_of_an_array_come_as_a_list(daemon, phalanx):
+    daemon.answer("POST", "/v1/jobs", accept)
+    found = json.loads(phalanx("submit", "-o", "json", "--array", "0-2", "true").stdout)
+    assert [job["id"] for job in found] == [1, 2, 3]
+    found = json.loads(phalanx("submit", "-o", "json", "--array", "7", "true").stdout)
+    assert [job["id"] for job in found] == [1], "a list, however short"
+    assert phalanx("submit", "--array", "0-2", "true").stdout.startswith("3 jobs: 1-3  true  running\n")
+
+
+def test_each_line_is_a_job_of_one_request(daemon, sent):
+    text = "python train.py --lr 1 > out\n\n# no\n  sleep 1; sleep 2\n"
+    jobs, _ = sent("-g", "0.5", "--each", text=text)
+    assert [(job["name"], job["run"]["command"]) for job in jobs] == [
+        ("train", ["/bin/sh", "-c", "python train.py --lr 1 > out"]),
+        ("sleep", ["/bin/sh", "-c", "sleep 1; sleep 2"]),
+    ]
+    assert {job["gang"]["each"]["gpu"] for job in jobs} == {0.5}
+
+
+def test_each_line_that_begins_with_a_launcher_has_its_own_shape(sent):
+    jobs, notes = sent("-g", "4", "--each", text="torchrun a.py\nsleep 1\ntorchrun b.py\n")
+    assert [job["gang"]["members"] for job in jobs] == [1, 4, 1]
+    assert notes.count("torchrun starts its own ranks") == 1
+
+
+def test_many_lines_go_in_few_requests(daemon, phalanx, monkeypatch):
+    monkeypatch.setattr("phalanx.cli.host.sending._PART_BYTES", 200_000)
+    daemon.answer("POST", "/v1/jobs", accept)
+    assert phalanx("submit", "--clean-env", "--each", text="true\n" * 1000).exit_code == 0
+    requests = daemon.sent("POST", "/v1/jobs")
+    assert 1 < len(requests) < 20
+    assert sum(len(request.body["jobs"]) for request in requests) == 1000
+    assert len({request.headers["idempotency-key"] for request in requests}) == len(requests)
+
+
+LAUNCHERS = {
+    "torchrun train.py": "torchrun",
+    "/opt/bin/accelerate launch x.py": "accelerate",
+    "deepspeed x.py": "deepspeed",
+    "python -m torch.distributed.run x.py": "torch.distributed.run",
+    "python3.11 -u -m torch.distributed.launch x.py": "torch.distributed.launch",
+    "env A=b C=d torchrun x.py": "torchrun",
+    "uv run torchrun x.py": "torchrun",
+    "python train.py torchrun": None,
+    "python -m torchrunner": None,
+    "mytorchrun x": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("words", LAUNCHERS)
+def test_launchers(words):
+    assert find_launcher(words.split()) == LAUNCHERS[words]
+
+
+def test_a_launcher_gets_one_member_and_the_output_says_so(sent, tmp_path):
+    program = tmp_path / "torchrun"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (job,), notes = sent("-g", "4", program, "train.py")
+    assert job["gang"] == {"members": 1, "each": {"gpu": 4}}
+    assert notes == "phalanx: note: torchrun starts its own ranks: one member with 4 GPUs (-n 1; per GPU: -n 4)\n"
+    (job,), notes = sent("-n", "4", "-g", "4", program, "train.py")
+    assert (job["gang"]["members"], notes) == (4, ""), "who says -n is taken at his word"
+    (job,), notes = sent("-g", "2:4", program, "train.py")
+    assert job["gang"]["members"] == {"min": 2, "max": 4}
+    assert "started once per GPU" in notes
+
+
+def test_the_shape_of_a_launcher_with_one_gpu_needs_no_word():
+    notes: list[str] = []
+    assert choose_shape("1", None, command=["torchrun"], notes=notes) == {"members": 1, "each": {"gpu": 1}}
+    assert notes == []
+
+
+NAMES = {
+    "python train.py": "train",
+    "python -m pkg.mod": "python",
+    "/usr/bin/torchrun --x src/run.py a.py": "run",
+    "bash -c 'x'": "bash",
+    "env A=b python x.py": "x",
+    "./weird name": "weird",
+    "7": "job-7",
+    "ls train.py": "ls",
+}
+
+
+@pytest.mark.parametrize("words", NAMES)
+def test_names(words):
+    assert name_of(words.split()) == NAMES[words]
+
+
+# ---- keys and lost connections
+
+
+def test_a_submit_is_repeated_with_the_same_key_after_a_lost_connection(daemon, phalanx):
+    daemon.answer("POST", "/v1/jobs", accept)
+    daemon.lose = 1
+    assert phalanx("submit", "true").exit_code == 0
+    first, second = daemon.sent("POST", "/v1/jobs")
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+    assert first.body == second.body
+    phalanx("submit", "true")
+    assert daemon.sent("POST", "/v1/jobs")[-1].headers["idempotency-key"] != first.headers["idempotency-key"]
+
+
+def test_a_submit_is_not_repeated_for_ever(daemon, phalanx):
+    daemon.lose = 1000
+    done = phalanx("submit", "true")
+    assert done.exit_code == 5
+    assert "the connection to the daemon was lost" in done.stderr
+    assert len(daemon.sent("POST", "/v1/jobs")) <= 4
+
+
+def test_a_cancel_that_may_have_been_done_is_not_repeated(daemon, phalanx, canned):
+    daemon.answer("POST", "/v1/jobs/2/cancel", canned.PENDING)
+    daemon.lose = 1
+    assert phalanx("cancel", "2").exit_code == 5
+    assert len(daemon.sent("POST", "/v1/jobs/2/cancel")) == 1
+
+
+# ---- files of gangs
+
+
+def test_a_file_of_gangs(sent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BASE", "1")
+    Path("job.yaml").write_text("""\
+cluster: {nodes: [{name: n0, resources: {gpu: 8}}]}
+gangs:
+  - name: yes
+    members: {min: 2, max: 4}
+    each: {gpu: 1}
+    walltime: 2h
+    select: {gpu-model: 01}
+    duration: 60
+    command: echo $RANK
+  - name: B
+    roles: [{name: w, members: 2, each: {gpu: 1}}, {name: l, members: 1, each: {cpu: 2}}]
+    hold: true
+    run: {commands: {w: [sleep, 01], l: "sleep 2"}, env: {X: 1e3}, restarts: 3, cwd: ..}
+""")
+    jobs, notes = sent("job.yaml")
+    assert jobs[0]["name"] == "yes"
+    assert jobs[0]["gang"] == {
+        "members": {"min": 2, "max": 4},
+        "each": {"gpu": 1},
+        "walltime": "2h",
+        "select": {"gpu-model": "01"},
+    }
+    assert jobs[0]["run"]["command"] == ["/bin/sh", "-c", "echo $RANK"]
+    assert jobs[1]["run"]["commands"] == {"w": ["sleep", "01"], "l": ["/bin/sh", "-c", "sleep 2"]}
+    assert (jobs[1]["run"]["restarts"], jobs[1]["run"]["cwd"]) == (3, str(tmp_path.parent))
+    assert (jobs[1]["run"]["env"]["X"], jobs[1]["run"]["env"]["BASE"]) == ("1e3", "1")
+    assert jobs[1]["hold"] is True
+    assert "hold" not in jobs[1]["gang"]
+    assert "job.yaml: cluster: means nothing here" in notes
+    assert "job.yaml: gangs[0]: duration: only the simulator asks that" in notes
+
+
+def test_the_command_line_goes_before_the_file(sent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text('name = "a"\nmembers = 4\npriority = 1\ncommand = ["true"]\neach = {gpu = 1}\n')
+    (job,), _ = sent("-g", "2", "--priority", "9", "--name", "b", "--array", "0-0", "job.toml")
+    assert job["gang"] == {"members": 2, "each": {"gpu": 1}, "priority": 9}
+    assert (job["name"], job["array"]["of"]) == ("b", "b")
+
+
+def test_gangs_that_wait_for_each_other_are_sent_in_their_order(daemon, phalanx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gang = "members: 1, each: {gpu: 1}, command: [sleep, '1']"
+    Path("job.yaml").write_text(
+        f"gangs:\n- {{name: B, after: {{any: [A]}}, {gang}}}\n- {{name: A, after: [12], {gang}}}\n"
+    )
+    ids = iter((41, 42))
+
+    def accept_one(request):
+        from types import SimpleNamespace
+
+        told = {"id": next(ids), "name": request.body["name"], "state": "running", "eta": None}
+        return SimpleNamespace(body=told, status=200, headers={})
+
+    daemon.answer("POST", "/v1/jobs", accept_one)
+    assert phalanx("submit", "job.yaml").exit_code == 0
+    first, second = (request.body for request in daemon.sent("POST", "/v1/jobs"))
+    assert (first["name"], first["gang"]["after"]) == ("A", ["12"])
+    assert (second["name"], second["gang"]["after"]) == ("B", {"any": ["41"]})
+    Path("job.yaml").write_text(f"gangs:\n- {{name: B, after: [A], {gang}}}\n- {{name: A, after: [B], {gang}}}\n")
+    assert "B, A wait for each other" in phalanx("submit", "job.yaml").stderr
+
+
+BAD_FILES = {
+    "gangs: []\n": "job.yaml: gangs must be a list with something in it",
+    "- 1\n": "job.yaml: must be a mapping",
+    "gangs: [1]\n": "job.yaml: must be a mapping",
+    "gangs: [\n": "job.yaml: line 2: is not YAML: did not find expected node content",
+    "name: a\nmembers: 1\neach: {gpu: 1}\n": "job.yaml: says nothing of what to run",
+    "command: {a: 1}\n": "job.yaml: command must be a text or a list of words",
+    "command: [nosuchprogram]\n": "there is no command 'nosuchprogram' on the PATH of this job",
+    "run: {command: 'true', env: [1]}\n": "job.yaml: env and commands must be mappings",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_bad_files(daemon, phalanx, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(text)
+    done = phalanx("submit", "job.yaml")
+    assert done.stderr.splitlines()[0] == f"phalanx: error: {BAD_FILES[text]}"
+    assert (done.exit_code, daemon.requests) == (2, [])
+
+
+def test_reading_lines_from_a_terminal_says_so(monkeypatch, capsys):
+    from phalanx.cli.host.preparing import prepare_lines
+    from phalanx.client.wish import Wish
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert len(prepare_lines(Wish(), (), Terminal("true\n"), [])) == 1
+    assert "Ctrl-D ends" in capsys.readouterr().err

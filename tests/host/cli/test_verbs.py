@@ -1,0 +1,184 @@
+"""What the smaller verbs send and show."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+
+def test_bodies_of_verbs(telling, phalanx):
+    for words, method, path, body in (
+        ("hold 2", "POST", "/v1/jobs/2/hold", {}),
+        ("resize 2 4", "POST", "/v1/jobs/2/resize", {"members": 4}),
+        ("resize 2 --to auto", "POST", "/v1/jobs/2/resize", {"members": "auto"}),
+        ("resize 2 --min 2", "POST", "/v1/jobs/2/resize", {"members": "auto", "min": 2}),
+        ("preempt --drill 2", "POST", "/v1/jobs/2/preempt", {"drill": True}),
+        (
+            "edit 2 --priority 5 --time 30m --name b --queue q --topology prefer:node --deadline 1h",
+            "PATCH",
+            "/v1/jobs/2",
+            {
+                "priority": 5,
+                "walltime": "1800s",
+                "name": "b",
+                "queue": "q",
+                "topology": {"prefer": "node"},
+                "deadline": "3600s",
+            },
+        ),
+        ("edit 2 --topology none", "PATCH", "/v1/jobs/2", {"topology": None}),
+    ):
+        done = phalanx(*words.split())
+        assert done.exit_code == 0, (words, done.output)
+        assert telling.sent(method, path)[-1].body == body, words
+
+
+def test_queries(telling, phalanx):
+    phalanx("report", "--by", "job", "--since", "7d")
+    assert telling.sent("GET", "/v1/report")[-1].query == "by=job&since_s=604800.0"
+    phalanx("gantt", "--past", "2h")
+    assert telling.sent("GET", "/v1/gantt")[-1].query == "past_s=7200.0"
+
+
+def test_every_verb_has_help_with_an_example(phalanx):
+    from phalanx.cli import _VERBS
+
+    for verb in _VERBS:
+        done = phalanx(verb, "--help")
+        assert done.exit_code == 0, verb
+        if verb not in ("demo", "trace", "sim", "config"):
+            assert f"phalanx {verb}" in done.stdout.split("Options:")[0].partition("\n")[2], verb
+    assert "config show --origin" in phalanx("config", "show", "--help").stdout
+
+
+def test_the_words_of_the_main_help_are_those_of_the_verbs(phalanx):
+    shown = phalanx("--help").stdout
+    from phalanx.cli import _SECTIONS
+
+    for section, verbs in _SECTIONS.items():
+        assert f"\n{section}:\n" in shown
+        for verb, (_, words) in verbs.items():
+            assert f"  {verb}" in shown
+            assert words in shown
+
+
+# ---- completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(phalanx, shell):
+    done = phalanx("completion", shell)
+    assert done.exit_code == 0
+    assert "_PHALANX_COMPLETE" in done.stdout
+    assert done.stdout.startswith("# ")
+
+
+def complete(*words):
+    """What bash would offer for the last word."""
+    env = {**os.environ, "_PHALANX_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["phalanx", *words]),
+           "COMP_CWORD": str(len(words))}  # fmt: skip
+    code = "from phalanx.cli import main; main(prog_name='phalanx')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env, timeout=60
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_verbs_ids_and_names_are_completed(telling):
+    assert complete("s") == ["share", "show", "sim", "status", "submit"]
+    assert complete("why", "1") == ["1", "10", "11", "12", "13"]
+    assert complete("logs", "sw") == ["sweep"] * 4
+    assert "--columns" in complete("ps", "--c")
+
+
+def test_without_a_daemon_completion_is_silent(home):
+    assert complete("why", "1") == []
+
+
+# ---- events
+
+
+def test_events_go_on_after_the_daemon_came_back(telling, phalanx, monkeypatch):
+    monkeypatch.setattr("phalanx.cli.host.events._AGAIN_S", 0.01)
+    monkeypatch.setattr("phalanx.cli.host.events._AGAIN_S_MAX", 0.05)
+    told = [{"seq": seq, "at": "2026-11-16T08:40:00+00:00", "job": 1 + seq % 2, "event": "bind", "data": {"members": seq}}
+            for seq in (1, 2, 3)]  # fmt: skip
+
+    def stream(request):
+        since = int(request.query.partition("=")[2])
+        new = [event for event in told if event["seq"] > since][:2]
+        if not new:
+            telling.lose = 1000  # from now on nobody answers
+        text = "".join(f"id: {event['seq']}\nevent: job\ndata: {json.dumps(event)}\n\n" for event in new)
+        return SimpleNamespace(body=text.encode(), status=200, headers={"Content-Type": "text/event-stream"})
+
+    telling.answer("GET", "/v1/events", stream)
+    done = phalanx("events", "-o", "jsonl")
+    assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [1, 2, 3]
+    assert done.exit_code == 5
+    telling.lose = 0
+    shown = phalanx("events", "--job", "2", "--since", "0").stdout
+    assert shown == "08:40:00  2  bind  members 1\n08:40:00  2  bind  members 3\n"
+
+
+# ---- watching
+
+
+def test_watch_off_a_terminal_prints_what_changes(telling, phalanx, monkeypatch, canned):
+    seen = []
+
+    def nap(_):
+        seen.append(1)
+        if len(seen) == 2:
+            telling.answer("GET", "/v1/jobs", {"schema": "phalanx.jobs/1", "jobs": [canned.PENDING]})
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", nap)
+    done = phalanx("ps", "-w", "--columns", "id", "--no-headers", "--limit", "3")
+    assert done.exit_code == 0
+    assert done.stdout == "    1\n    2\n    3\n    4\n10-13\n2\n"
+
+
+def test_top_on_a_terminal_is_drawn_with_rich(canned):
+    from rich.console import Console
+
+    from phalanx.cli.host.nodes import device_rows
+    from phalanx.cli.host.top import make_table
+
+    rows = [{**row, "of": canned.row(name="[red]x")} for row in device_rows(canned.NODES)]
+    console = Console(width=140, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    with console.file:
+        console.print(make_table(rows))
+    text = console.export_text()
+    assert "[red]x" in text
+    assert "mallory (pid 99, 100)" in text
+
+
+def test_doctor_runs_its_checks(phalanx, home, monkeypatch):
+    from phalanx.frontends.host import doctor
+
+    findings = [doctor.Finding("driver", "ok", "550.1"), doctor.Finding("disk", "warn", "5 GB\x1b left", "make room")]
+    monkeypatch.setattr(doctor, "run_checks", lambda around: findings)
+    done = phalanx("doctor")
+    assert done.stdout == (
+        "ok    driver  550.1\nwarn  disk    5 GB\\x1b left\n              fix: make room\n2 checks: 0 failed, 1 to look at\n"
+    )
+    assert done.exit_code == 0
+    findings.append(doctor.Finding("gpus", "fail", "gone", "reboot"))
+    assert phalanx("doctor").exit_code == 1
+    assert json.loads(phalanx("doctor", "-o", "json").stdout)[2] == {
+        "name": "gpus", "level": "fail", "message": "gone", "fix": "reboot",
+    }  # fmt: skip
+
+
+def test_install_shows_what_it_would_do(phalanx, home):
+    done = phalanx("install", "--print")
+    assert done.exit_code == 0
+    assert "phalanx.frontends.host" in done.stdout
+    assert "systemctl --user" in done.stdout
+    assert "--system" in phalanx("install", "--system", "--print").stdout
