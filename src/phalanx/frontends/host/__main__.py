@@ -15,6 +15,7 @@ import os
 import pwd
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +43,8 @@ log = logging.getLogger("phalanx")
 
 #: Exit codes of the process: another daemon has the state directory; settings or the machine are not as they must be.
 BUSY, UNUSABLE = 0, 2
+#: Processes and threads of one run where many share a machine: far more than training needs, far less than there are.
+SYSTEM_PIDS_MAX = 16_384
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -139,6 +142,15 @@ def _go_on(store: Store) -> HostClock:
     return clock
 
 
+def _for_everybody(settings: Settings) -> Settings:
+    """Where many share a machine, nobody waits behind ten thousand jobs of one, unless somebody set it so."""
+    if settings.origins.get("policy", "default") == "default":
+        settings = replace(settings, policy_options={**settings.policy_options, "users": "fair"})
+    if settings.origins.get("pids_max", "default") == "default":
+        settings = replace(settings, pids_max=SYSTEM_PIDS_MAX)
+    return settings
+
+
 def _make_hub(
     told: argparse.Namespace,
     places: Places,
@@ -149,6 +161,9 @@ def _make_hub(
     clock, store, launcher, devices, meters = parts
     node = describe_node(devices, reserve=settings.reserve)
     fleet, policy = Fleet([node], ()), settings.make_policy()
+    if told.system:
+        settings = _for_everybody(settings)
+        policy = settings.make_policy()
     walltime_us = settings.default_walltime_us or DEFAULT_WALLTIME_US
     return Hub(
         clock=clock,

@@ -155,6 +155,10 @@ class Launcher(Protocol):
         """The core has written down how it ended; the shim may go."""
         ...
 
+    async def discard(self, run: str) -> None:
+        """Remove the directory of a run that was forgotten, logs and all."""
+        ...
+
     async def find(self) -> list[Found]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         ...

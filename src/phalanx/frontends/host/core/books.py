@@ -14,6 +14,10 @@ from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import EVICT, MOVE, Job, Live, Member
 from phalanx.model.resources import MILLI
 
+#: Slower than this is no progress, and longer than this nobody plans.
+RATE_LEAST = 1e-9
+LEFT_MOST_S = 10 * 365 * 86_400.0
+
 
 class Books:
     """Keeps the ledger of every job."""
@@ -48,8 +52,9 @@ class Books:
         progress = job.progress or {}
         step, total, rate = progress.get("step"), progress.get("total"), progress.get("rate")
         end_us = None
-        if step is not None and total and rate and job.gang.elastic:
-            end_us = now_us + round(max(0.0, float(total) - float(step)) / float(rate) * 1e6)
+        if step is not None and total and rate and rate > RATE_LEAST and job.gang.elastic:
+            left_s = max(0.0, float(total) - float(step)) / float(rate)
+            end_us = now_us + round(min(left_s, LEFT_MOST_S) * 1e6)
         if live.purpose is None and live.phase == "running":
             self.hub.planner.report(now_us, job.number, end_us, live.saved_us)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -52,6 +54,7 @@ SETTLE_S: Final = 0.5
 #: A stream of events that nobody reads is cut when so many wait.
 EVENTS_BEHIND_MOST: Final = 10_000
 #: What everybody may know of what happened to anybody's job.
+_RUN_NAME: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
 _PUBLIC: Final = ("members", "attempt", "cause")
 
 
@@ -247,6 +250,17 @@ class Core:
         except (StoreFull, StoreBroken) as bad:
             log.warning("no backup was made: %s", bad)
         await asyncio.to_thread(self.hub.store.prune, self.hub.now_us(), keep_us, keep_us)
+        await self._discard_old_runs()
+
+    async def _discard_old_runs(self) -> None:
+        """Logs of jobs that are forgotten go with them."""
+        for name in await asyncio.to_thread(_list_names, self.hub.runs):
+            job = int(name.partition(".")[0])
+            if job not in self.hub.register.by_id and self.hub.store.job(job) is None:
+                try:
+                    await self.hub.launcher.discard(name)
+                except (OSError, TimeoutError) as bad:
+                    log.warning("run %s could not be removed: %s", name, bad)
 
     # ------------------------------------------------------------------ who may what
 
@@ -475,6 +489,10 @@ class Core:
         """Write down how far a job is, so that a restart does not forget it."""
         if job.progress is not None:
             await self.hub.store.write(UpdateJob(job.id, progress=msgspec.json.encode(job.progress)))
+
+
+def _list_names(runs: Path) -> list[str]:
+    return [entry.name for entry in runs.iterdir() if _RUN_NAME.fullmatch(entry.name)]
 
 
 def may_act(caller: Caller, job: Job) -> bool:

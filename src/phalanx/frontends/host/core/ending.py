@@ -228,11 +228,12 @@ class Ending:
         well = ended_well(live) and live.failure is None
         if live.purpose == CANCEL:
             return "cancelled"
+        # Another attempt beside what is left of a stuck one might write the same files.
+        if live.purpose == TIME or live.run in self.stuck:
+            return "failed"
         if live.purpose in (EVICT, MOVE):
             # It may have been done already when it was told; then there is nothing left to run again.
             return "completed" if well and not live.told_to_stop and not live.yielded else AGAIN
-        if live.purpose == TIME:
-            return "failed"
         if well:
             return "completed"
         if live.failure is None:

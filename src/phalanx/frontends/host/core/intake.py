@@ -33,6 +33,7 @@ from phalanx.model.reason import Code
 ARGV_MOST: Final = 256 * 1024
 ENV_MOST: Final = 128 * 1024
 MEMBERS_MOST: Final = 4096
+GANG_MOST: Final = 64 * 1024
 NAME_MOST: Final = 128
 GRACE_MOST_S: Final = 3600.0
 RESTARTS_MOST: Final = 1000
@@ -43,6 +44,7 @@ WARN_MOST_S: Final = 30 * 86_400.0
 #: Of the gang schema, what a live job does not say itself: the daemon knows who and when, and nobody the true length.
 _NOT_HERE: Final = ("name", "submit", "user", "duration", "speedup")
 _REMEMBERED: Final = 2000
+_REMEMBERED_BYTES: Final = 2048
 
 _RUN = msgspec.json.Decoder(Run)
 _TREE = msgspec.json.Decoder()
@@ -109,12 +111,15 @@ class Intake:
 
     def read_gang(self, text: bytes) -> Gang:
         """The gang of a submission, without a name."""
+        if len(text) > GANG_MOST:
+            raise Refused("too_large", f"the gang is longer than {GANG_MOST // 1024} KiB", "say it in fewer words")
         found = self._gangs.get(text)
         if found is None:
             found = self._parse_gang(text)
             if len(self._gangs) >= _REMEMBERED:
                 self._gangs.clear()
-            self._gangs[text] = found
+            if len(text) <= _REMEMBERED_BYTES:
+                self._gangs[text] = found
         return found
 
     def _parse_gang(self, text: bytes) -> Gang:
@@ -158,7 +163,8 @@ class Intake:
             found = told[1] if told is not None and never else ""
             if len(self._verdicts) >= _REMEMBERED:
                 self._verdicts.clear()
-            self._verdicts[text, user] = found
+            if len(text) <= _REMEMBERED_BYTES:
+                self._verdicts[text, user] = found
         return found
 
 
