@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 GPUS: Final = 8
 #: The whole show; whatever goes wrong, nobody waits longer.
 LONGEST_S: Final = 55
+_LINES: Final = {
+    "start": "starts whole, {members} ranks",
+    "shrink": "gives GPUs up and goes on with {members}, no item lost",
+    "grow": "takes idle GPUs and goes on with {members}",
+    "restart": "{why}; the gang starts again",
+    "complete": "completed",
+    "fail": "failed: {why}",
+    "cancel": "cancelled",
+}
 _TOY: Final = [sys.executable, "-m", "phalanx.elastic.toy"]
 
 
@@ -182,24 +191,15 @@ class _Show:
 
     def _tell(self, event: dict[str, Any]) -> None:
         name, data, what = self.names.get(event["job"], str(event["job"])), event["data"], event["event"]
-        lines = {
-            "start": lambda: f"starts whole, {data.get('members')} ranks",
-            "shrink": lambda: f"gives GPUs up and goes on with {data.get('members')}, no item lost",
-            "grow": lambda: f"takes idle GPUs and goes on with {data.get('members')}",
-            "restart": lambda: f"{data.get('why')}; the gang starts again",
-            "complete": lambda: "completed",
-            "fail": lambda: f"failed: {data.get('why')}",
-            "cancel": lambda: "cancelled",
-        }
-        line = lines.get(what)
-        if line is None:
+        if what not in _LINES:
             return
+        line = _LINES[what].format(members=data.get("members"), why=data.get("why"))
         extra = ""
         if name == "probe" and what == "start":
             extra = ": it fits into the gap and ends before big could start anyway"
         elif name == "big" and what == "start":
             extra = ": train made room for it"
-        self._say(name, line() + extra)
+        self._say(name, line + extra)
 
     def _say(self, name: str, text: str) -> None:
         click.echo(f"{time.monotonic() - self.began:5.1f} s  {name:<7} {text}")

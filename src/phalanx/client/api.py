@@ -107,11 +107,16 @@ class Job:
         reason = (row.get("reason") or {}).get("message") or ""
         cells = [
             ("state", f'<span style="color:{colour}">{escape(row["state"])}</span>'),
-            ("members", f"{row['members']} of {row['members_min']} to {row['members_max']}"),
+            ("members", _sizes(row)),
             ("info", escape(row.get("info") or reason)),
         ]
         body = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{text}</td></tr>" for name, text in cells)
         return f"<table><caption><b>{row['id']} {escape(row['name'])}</b></caption>{body}</table>"
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    low, high = row["members_min"], row["members_max"]
+    return str(high) if low == high else f"{row['members']} of {low} to {high}"
 
 
 def submit(

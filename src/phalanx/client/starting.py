@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ _ANSWER_S_MAX: Final = 60.0
 _GONE_S_MAX: Final = 60.0
 _PAUSE_S: Final = 0.03
 _TAIL_LINES: Final = 12
+_STANDARD: Final = 2  # the last of standard input, output and error
 _WORD: Final = "phalanx: error: "
 _TAIL_BYTES: Final = 8192
 
@@ -82,10 +84,21 @@ def tail_of(log: Path, after: int = 0) -> str:
 
 
 def _spawn(command: list[str], log: int) -> int:
+    """A process of its own session, with nothing of ours but its log: it outlives us, and perhaps our pipes."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        actions = [(os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
-        return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+        actions: list[tuple[int, ...]] = [
+            (os.POSIX_SPAWN_DUP2, source, to) for source, to in ((nothing, 0), (log, 1), (log, 2))
+        ]
+        # What a shell or make handed to us would be held open for as long as the daemon lives, and whoever reads
+        # the other end would wait for ever.
+        open_now = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+        actions += [(os.POSIX_SPAWN_CLOSE, handle) for handle in open_now if handle > _STANDARD]
+        # A shell starts what ends in & with SIGINT ignored; daemon and jobs would inherit that.
+        defaults = [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
+        return os.posix_spawn(
+            command[0], command, os.environ, file_actions=actions, setsid=True, setsigmask=(), setsigdef=defaults
+        )
     finally:
         os.close(nothing)
 

@@ -1,6 +1,7 @@
 """The daemon starts by itself, once, and a start that fails says why."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -258,6 +259,30 @@ def test_the_tail_of_a_log_begins_where_it_should(tmp_path):
 def test_prepare_makes_a_private_directory(home):
     prepare_state(home / "a" / "b")
     assert (home / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_daemon_holds_nothing_open_that_its_starter_was_given(stub, home):
+    """Else `out=$(make demo)` would wait for as long as the daemon lives."""
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, True)
+    try:
+        start_daemon(home)
+        os.close(write_end)
+        assert select.select([read_end], [], [], 30)[0], "somebody still holds the other end"
+        assert os.read(read_end, 1) == b""
+    finally:
+        os.close(read_end)
+
+
+def test_the_daemon_can_be_interrupted_even_if_its_starter_could_not(stub, home):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        place = start_daemon(home)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    status = Path(f"/proc/{place.pid}/status").read_text()
+    ignored = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), 16)
+    assert not ignored & (1 << (signal.SIGINT - 1))
 
 
 def test_waiting_for_one_that_stays(stub, home, monkeypatch):

@@ -17,7 +17,7 @@ def make(devices: list[tuple[tuple[int, int], ...]], uuids: list[str] | None = N
     owner = Job(7, 0, 0, "ada", "train", GANG, "starting", 0, 0.0, **job)
     setting = Setting(uuids or [f"GPU-{at}" for at in range(8)], 29500, "/state/runs/7.3")
     return [
-        environment({"HOME": "/home/ada", "RANK": "99"}, owner, live, member, setting) for member in members.values()
+        environment({"HOME": "/u/ada", "RANK": "99"}, owner, live, member, setting) for member in members.values()
     ]
 
 
@@ -72,7 +72,7 @@ def test_what_a_member_is_comes_from_us_alone():
     (first,) = make([((0, 1000),)])
     assert (first["RANK"], first["HOME"], first["PHALANX_JOB"], first["PHALANX_ATTEMPT"]) == (
         "0",
-        "/home/ada",
+        "/u/ada",
         "7",
         "3",
     )

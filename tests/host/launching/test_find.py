@@ -312,6 +312,7 @@ def test_many_runs_at_once(world):
 
 CRASHING = """
 import asyncio, os, sys
+from pathlib import Path
 from phalanx.frontends.host.launching import HostLauncher
 from phalanx.frontends.host.ports import MemberOrder, Order
 member = MemberOrder(0, ["/bin/sh", "-c", "echo here > never"], {"PATH": "/bin"}, sys.argv[2])

@@ -24,7 +24,7 @@ import msgspec
 from phalanx import __version__
 from phalanx.control.spec.errors import BadInput
 from phalanx.control.tables import DEFAULT_WALLTIME_US
-from phalanx.frontends.host.api import CannotListen, Meters, Tokens, serve
+from phalanx.frontends.host.api import CannotListen, Meters, TokenFileError, Tokens, serve
 from phalanx.frontends.host.clock import HostClock, Mark
 from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.core.hub import Hub
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _log_to(places, foreground=told.foreground)
         return asyncio.run(_serve(told, places))
-    except (BadInput, StoreBroken, CannotListen) as bad:
+    except (BadInput, StoreBroken, CannotListen, TokenFileError) as bad:
         hint = getattr(bad, "hint", "")
         story = f"{bad}; {hint}" if hint and hint not in str(bad) else str(bad)
         log.critical("%s", story)
@@ -197,7 +197,7 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
         "state_dir": str(places.state),
     }
     core = Core(hub, devices, about)
-    core.recall()
+    core.house.recall()
     server = serve(
         core,
         socket_path=places.socket,
@@ -228,7 +228,7 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     finally:
         server.stop()
         await listening
-        await core.remember()
+        await core.house.remember()
         await asyncio.to_thread(store.backup)
         log.info("stopped; running jobs go on")
     return 0

@@ -155,8 +155,8 @@ class Launcher(Protocol):
         """The core has written down how it ended; the shim may go."""
         ...
 
-    async def discard(self, run: str) -> None:
-        """Remove the directory of a run that was forgotten, logs and all."""
+    async def discard(self, run: str) -> bool:
+        """Remove the directory of a run that was forgotten, logs and all; False if its shim is still there."""
         ...
 
     async def find(self) -> list[Found]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +13,7 @@ from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.forecast import Forecaster
+from phalanx.frontends.host.core.housekeeping import Housekeeping
 from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live
 from phalanx.frontends.host.core.planner import Begin, Leave
@@ -40,21 +39,17 @@ from phalanx.frontends.host.messages import (
 )
 from phalanx.frontends.host.ports import Caller, Devices, Refused
 from phalanx.frontends.host.service import Figures, Listing, LogChunk
-from phalanx.frontends.host.store import JobRecord, PutMeta, StoreBroken, StoreFull, UpdateJob
+from phalanx.frontends.host.store import JobRecord
 from phalanx.frontends.host.strangers import Rules
 
 VERBS: Final = ("cancel", "hold", "release", "retry", "resize", "preempt", "edit")
 #: The loop looks at the clock at least so often: a machine that slept has timers that are due.
 NAP_S: Final = 5.0
-#: What is worth remembering beside jobs is written so often.
-MEMORY_EVERY_US: Final = 60_000_000
-BACKUP_EVERY_US: Final = 3_600_000_000
 #: Whoever asks waits so long for a pass that sees what they did.
 SETTLE_S: Final = 0.5
 #: A stream of events that nobody reads is cut when so many wait.
 EVENTS_BEHIND_MOST: Final = 10_000
 #: What everybody may know of what happened to anybody's job.
-_RUN_NAME: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
 _PUBLIC: Final = ("members", "attempt", "cause")
 
 
@@ -77,6 +72,7 @@ class Core:
         self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
         self.teller = Teller(hub, self.forecaster)
         self.verbs = Verbs(hub, self.admission, self.ending)
+        self.house = Housekeeping(hub)
         self.stopping = asyncio.Event()
         self._planned = asyncio.Condition()
         self._started_us = hub.now_us()
@@ -97,9 +93,7 @@ class Core:
         self.predictions.load(hub.store.ended(limit=2000))
         await Recovery(hub, self.admission, self.starting, self.ending).run()
         await self.watching.look()  # only now is it known which processes are our own
-        now_us = hub.now_us()
-        hub.agenda.at(now_us + MEMORY_EVERY_US, self._remember)
-        hub.agenda.at(now_us + BACKUP_EVERY_US, self._back_up)
+        self.house.begin()
         hub.stir()
 
     async def run(self) -> None:
@@ -177,7 +171,10 @@ class Core:
             pass
 
     def _note_start(self, job: Job, live: Live) -> None:
-        """Timers of a running attempt."""
+        """Timers of a running attempt, and how good the forecast was."""
+        expected = self.forecaster.last(job.id) if live.attempt == 1 else None
+        if expected is not None and live.started_us is not None:
+            self.hub.meters.count_eta_error((live.started_us - expected.at_us) / 1e6)
         limit_us, started_us = job.gang.kill_after_us, live.started_us
         if limit_us is None or started_us is None:
             return
@@ -208,59 +205,6 @@ class Core:
             ran_s = (job.end_us - job.start_us) / 1e6
             self.predictions.note(job.user, job.name, ran_s, stated_s, completed=job.state == "completed")
         self.hub.agenda.at(self.hub.now_us() + LINGER_US, lambda: self.hub.register.forget(job))
-
-    # ------------------------------------------------------------------ memory
-
-    def _remember(self) -> None:
-        hub = self.hub
-        hub.agenda.at(hub.now_us() + MEMORY_EVERY_US, self._remember)
-        hub.spawn(self.remember())
-
-    async def remember(self) -> None:
-        """What a later daemon needs beside jobs: the clock, and what queues used."""
-        mark = getattr(self.hub.clock, "mark", None)
-        tenants = self.hub.planner.state.tenants
-        tenants.settle()
-        columns = tenants.queue_columns
-        decayed = {name: columns.decayed[row].tolist() for row, name in enumerate(columns.names)}
-        changes = [PutMeta("decayed", msgspec.json.encode(decayed))]
-        if mark is not None:
-            changes.append(PutMeta("clock", msgspec.json.encode(mark())))
-        await self.hub.store.write(*changes)
-
-    def recall(self) -> None:
-        """What queues used, as far as it was written down and their kinds are the same."""
-        told = self.hub.store.meta("decayed")
-        if told is None:
-            return
-        columns = self.hub.planner.state.tenants.queue_columns
-        for name, values in msgspec.json.decode(told).items():
-            if name in columns.names and len(values) == columns.decayed.shape[1]:
-                columns.decayed[columns.names.index(name)] = values
-
-    def _back_up(self) -> None:
-        hub = self.hub
-        hub.agenda.at(hub.now_us() + BACKUP_EVERY_US, self._back_up)
-        hub.spawn(self._keep_house())
-
-    async def _keep_house(self) -> None:
-        keep_us = self.hub.settings.retention_days * 86_400_000_000
-        try:
-            await asyncio.to_thread(self.hub.store.backup)
-        except (StoreFull, StoreBroken) as bad:
-            log.warning("no backup was made: %s", bad)
-        await asyncio.to_thread(self.hub.store.prune, self.hub.now_us(), keep_us, keep_us)
-        await self._discard_old_runs()
-
-    async def _discard_old_runs(self) -> None:
-        """Logs of jobs that are forgotten go with them."""
-        for name in await asyncio.to_thread(_list_names, self.hub.runs):
-            job = int(name.partition(".")[0])
-            if job not in self.hub.register.by_id and self.hub.store.job(job) is None:
-                try:
-                    await self.hub.launcher.discard(name)
-                except (OSError, TimeoutError) as bad:
-                    log.warning("run %s could not be removed: %s", name, bad)
 
     # ------------------------------------------------------------------ who may what
 
@@ -484,15 +428,6 @@ class Core:
     def figures(self) -> Figures:
         """For /metrics."""
         return self.teller.figures()
-
-    async def note_progress(self, job: Job) -> None:
-        """Write down how far a job is, so that a restart does not forget it."""
-        if job.progress is not None:
-            await self.hub.store.write(UpdateJob(job.id, progress=msgspec.json.encode(job.progress)))
-
-
-def _list_names(runs: Path) -> list[str]:
-    return [entry.name for entry in runs.iterdir() if _RUN_NAME.fullmatch(entry.name)]
 
 
 def may_act(caller: Caller, job: Job) -> bool:

@@ -149,6 +149,10 @@ class Forecaster:
         old = answer.seen is None or self.hub.now_us() - answer.at_us >= STALE_US
         return {} if old else self._choose(answer, wanted)
 
+    def last(self, job: int) -> Forecast | None:
+        """What was said of a job last."""
+        return self._narrow.forecasts.get(job) or self._wide.forecasts.get(job)
+
     def _look_at_crowd(self) -> None:
         self._crowd_waits = False
         self._begin(None)

@@ -61,6 +61,8 @@ class Meters(Protocol):
 
     def count_lost(self, cause: str, gpu_s: float) -> None: ...  # noqa: D102
 
+    def count_eta_error(self, error_s: float) -> None: ...  # noqa: D102
+
 
 class NoMeters:
     """Counts nothing."""
@@ -82,6 +84,9 @@ class NoMeters:
 
     def count_lost(self, cause: str, gpu_s: float) -> None:
         """Work is gone."""
+
+    def count_eta_error(self, error_s: float) -> None:
+        """A start was expected at another time."""
 
 
 @dataclass(slots=True)

@@ -315,10 +315,18 @@ class Reports:
         return figures
 
     def _count_devices(self, figures: Figures) -> None:
-        for state in ("free", "busy", "stranger", "quarantined"):
+        """By what they do: allocated counts for its queue, in parts where devices are shared; the rest for none."""
+        for state in ("free", "stranger", "quarantined"):
             figures.gauges["phalanx_gpus", (("state", state),)] = 0.0
         for device in self.hub.devices:
-            _count(figures, "phalanx_gpus", state=self._device_state(device.index, DeviceReading(), None))
+            state = self._device_state(device.index, DeviceReading(), None)
+            if state != "busy":
+                _count(figures, "phalanx_gpus", state=state)
+        for job in self.hub.register:
+            held = _held(job)
+            if held:
+                key = "phalanx_gpus", (("queue", job.queue), ("state", "allocated"))
+                figures.gauges[key] = figures.gauges.get(key, 0.0) + held
 
 
 def _count(figures: Figures, name: str, **labels: str) -> None:

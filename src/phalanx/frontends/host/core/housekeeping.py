@@ -1,0 +1,87 @@
+"""What a daemon does now and then: remember, back up, forget."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.store import PutMeta, StoreBroken, StoreFull
+
+#: What is worth remembering beside jobs is written so often.
+MEMORY_EVERY_US: Final = 60_000_000
+BACKUP_EVERY_US: Final = 3_600_000_000
+_RUN_NAME: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
+
+
+class Housekeeping:
+    """Timers that set themselves again."""
+
+    def __init__(self, hub: Hub) -> None:
+        """Nothing is due yet."""
+        self.hub = hub
+
+    def begin(self) -> None:
+        """From now on."""
+        now_us = self.hub.now_us()
+        self.hub.agenda.at(now_us + MEMORY_EVERY_US, self._remember)
+        self.hub.agenda.at(now_us + BACKUP_EVERY_US, self._back_up)
+
+    def _remember(self) -> None:
+        hub = self.hub
+        hub.agenda.at(hub.now_us() + MEMORY_EVERY_US, self._remember)
+        hub.spawn(self.remember())
+
+    async def remember(self) -> None:
+        """What a later daemon needs beside jobs: the clock, and what queues used."""
+        mark = getattr(self.hub.clock, "mark", None)
+        tenants = self.hub.planner.state.tenants
+        tenants.settle()
+        columns = tenants.queue_columns
+        decayed = {name: columns.decayed[row].tolist() for row, name in enumerate(columns.names)}
+        changes = [PutMeta("decayed", msgspec.json.encode(decayed))]
+        if mark is not None:
+            changes.append(PutMeta("clock", msgspec.json.encode(mark())))
+        await self.hub.store.write(*changes)
+
+    def recall(self) -> None:
+        """What queues used, as far as it was written down and their kinds are the same."""
+        told = self.hub.store.meta("decayed")
+        if told is None:
+            return
+        columns = self.hub.planner.state.tenants.queue_columns
+        for name, values in msgspec.json.decode(told).items():
+            if name in columns.names and len(values) == columns.decayed.shape[1]:
+                columns.decayed[columns.names.index(name)] = values
+
+    def _back_up(self) -> None:
+        hub = self.hub
+        hub.agenda.at(hub.now_us() + BACKUP_EVERY_US, self._back_up)
+        hub.spawn(self._keep_house())
+
+    async def _keep_house(self) -> None:
+        keep_us = self.hub.settings.retention_days * 86_400_000_000
+        try:
+            await asyncio.to_thread(self.hub.store.backup)
+        except (StoreFull, StoreBroken) as bad:
+            log.warning("no backup was made: %s", bad)
+        await asyncio.to_thread(self.hub.store.prune, self.hub.now_us(), keep_us, keep_us)
+        await self._discard_old_runs()
+
+    async def _discard_old_runs(self) -> None:
+        """Logs of jobs that are forgotten go with them."""
+        for name in await asyncio.to_thread(_list_names, self.hub.runs):
+            job = int(name.partition(".")[0])
+            if job not in self.hub.register.by_id and self.hub.store.job(job) is None:
+                try:
+                    await self.hub.launcher.discard(name)
+                except (OSError, TimeoutError) as bad:
+                    log.warning("run %s could not be removed: %s", name, bad)
+
+
+def _list_names(runs: Path) -> list[str]:
+    return [entry.name for entry in runs.iterdir() if _RUN_NAME.fullmatch(entry.name)]
