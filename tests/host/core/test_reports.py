@@ -242,7 +242,8 @@ def test_gauges_count_gangs_reasons_waits_devices_and_goodput():
     assert gauge("pending_gangs", queue="research", reason="Held") == 1
     assert gauge("head_of_queue_wait_seconds", queue="research") == pytest.approx(40, abs=0.1)  # not the held one's
     assert gauge("head_of_queue_wait_seconds", queue="default") == 0
-    assert [gauge("gpus", state=state) for state in ("free", "busy", "stranger", "quarantined")] == [3, 4, 0, 1]
+    assert [gauge("gpus", state=state) for state in ("free", "stranger", "quarantined")] == [3, 0, 1]
+    assert gauge("gpus", queue="default", state="allocated") == 4
     assert gauge("goodput_ratio", queue="default") == pytest.approx(400 / 600, abs=0.001)
     assert gauge("goodput_ratio", queue="research") is None  # nobody has spent anything there
     assert all(name.startswith("phalanx_") for name, _ in gauges)

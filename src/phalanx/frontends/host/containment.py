@@ -134,10 +134,11 @@ def kill_identified(pid: int, start: int, uid: int) -> bool:
 
 def find_descendants(root: int) -> list[int]:
     """The processes below this one, as far as one look shows them; parents before their children."""
+    list_children = _list_children if os.path.exists("/proc/thread-self/children") else _look_for_children()
     found: dict[int, None] = {}
     new = [root]
     while new:
-        new = [child for pid in new for child in _list_children(pid) if child not in found]
+        new = [child for pid in new for child in list_children(pid) if child not in found]
         found.update(dict.fromkeys(new))
     return list(found)
 
@@ -151,6 +152,14 @@ def _list_children(pid: int) -> list[int]:
     for thread in threads:
         children += map(int, read_file(f"/proc/{pid}/task/{thread}/children").split())
     return children
+
+
+def _look_for_children() -> Callable[[int], list[int]]:
+    """The same from everybody's parent, where the kernel was built without a list of children."""
+    children: dict[int, list[int]] = {}
+    for process in filter(None, map(read_process, list_pids())):
+        children.setdefault(process.parent, []).append(process.pid)
+    return lambda pid: children.get(pid, [])
 
 
 def kill_descendants(root: int) -> set[int]:

@@ -118,6 +118,7 @@ class Found:
     exits: Mapping[int, tuple[int | None, int | None]]  # rank → code, signal
     lost: bool = False  # the shim died without a word; what was left of the run has been killed
     same_boot: bool = True
+    spoke: Sequence[tuple[int, Mapping[str, Any]]] = ()  # rank, and the last message of each kind it said
 
 
 class Launcher(Protocol):

@@ -37,7 +37,7 @@ from phalanx.frontends.host.messages import (
     Submission,
     Why,
 )
-from phalanx.frontends.host.ports import Caller, Devices, Refused
+from phalanx.frontends.host.ports import Caller, Devices, Refused, RunEvent
 from phalanx.frontends.host.service import Figures, Listing, LogChunk
 from phalanx.frontends.host.store import JobRecord
 from phalanx.frontends.host.strangers import Rules
@@ -81,7 +81,8 @@ class Core:
         self._fake = devices.fake
         self.starting.on_started.append(self._note_start)
         self.ending.on_ended = self._note_end
-        hub.launcher.on_event(self.ending.on_event)
+        self._recovered = asyncio.Event()
+        hub.launcher.on_event(self._on_event)
         hub.agenda.on_sooner = hub.wake.set  # the nap was measured by what was due before
 
     # ------------------------------------------------------------------ life
@@ -92,9 +93,15 @@ class Core:
         self.admission.newest = hub.store.newest()
         self.predictions.load(hub.store.ended(limit=2000))
         await Recovery(hub, self.admission, self.starting, self.ending).run()
+        self._recovered.set()
         await self.watching.look()  # only now is it known which processes are our own
         self.house.begin()
         hub.stir()
+
+    async def _on_event(self, event: RunEvent) -> None:
+        """What shims tell waits until it is known whose shims they are."""
+        await self._recovered.wait()
+        await self.ending.on_event(event)
 
     async def run(self) -> None:
         """Plan whenever something happened, until told to stop."""

@@ -134,6 +134,8 @@ class Recovery:
             tell(job, live)
         if live.purpose is not None:
             await self.ending.tell_to_go(job, live)
+        for key, message in found.spoke:  # what a member's death means depends on what the others understand
+            self.ending.resizing.on_message(job, live, key, message)
         for key, (code, signal) in found.exits.items():
             self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code else "")
         self.ending.resizing.resume(job, live)

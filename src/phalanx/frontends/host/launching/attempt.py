@@ -45,6 +45,7 @@ class Attempt:
         self.line: Line | None = None
         self.shim_pid: int | None = None
         self.went = False
+        self.cuts = 0  # how often the line has ended by itself
         self.left = False  # aborted, forgotten or detached: nobody wants to hear of it any more
         self.contained = facts.containment
         self._asked: dict[tuple[str, int], asyncio.Future[Mapping[str, Any]]] = {}
@@ -84,6 +85,9 @@ class Attempt:
         """What a message of this kind will say; CannotStart if the shim fails first."""
         future = asyncio.get_running_loop().create_future()
         self._asked[answer, generation] = future
+        if self.line is not None:
+            # Whoever asks may be the listener itself, which takes no further event until it is answered.
+            self.line.pause(paused=False)
         return future
 
     def _on_end(self, line: Line) -> None:
@@ -227,8 +231,12 @@ class Attempt:
 
     def _tell(self, event: RunEvent) -> None:
         self._events.put_nowait(event)
-        if self._events.qsize() > _QUEUE_HIGH and self.line is not None:
-            self.line.pause(paused=True)
+        self._pace()
+
+    def _pace(self) -> None:
+        """Read no further while much is not dealt with, unless somebody waits for an answer."""
+        if self.line is not None:
+            self.line.pause(paused=self._events.qsize() > _QUEUE_HIGH and not self._asked)
 
     def start_telling(self, listeners: list[Listener]) -> None:
         """From now on events reach the listeners, one after the other."""
@@ -238,8 +246,7 @@ class Attempt:
     async def _tell_all(self, listeners: list[Listener]) -> None:
         while True:
             event = await self._events.get()
-            if self.line is not None:
-                self.line.pause(paused=self._events.qsize() > _QUEUE_HIGH)
+            self._pace()
             for listener in listeners:
                 try:
                     await listener(event)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.launching.directory import Facts
+from phalanx.frontends.host.ports import Found
 from phalanx.frontends.host.shim.journal import Story
 
 _LOOK_S_FIRST = 0.02
@@ -52,8 +53,23 @@ def _kill_left(facts: Facts, story: Story | None) -> set[int]:
     if group is not None and not group.is_empty():
         left |= group.list_pids()
         group.kill()
-    recorded = (
-        {} if story is None else {**story.members, **{r: i for w in story.waiting.values() for r, i in w.items()}}
-    )
-    left |= {pid for pid, start in recorded.values() if containment.kill_identified(pid, start, facts.uid)}
+    story = story or Story()
+    for members in (story.members, *story.waiting.values()):
+        left |= {pid for pid, start in members.values() if containment.kill_identified(pid, start, facts.uid)}
     return left | containment.kill_marked(facts.mark, facts.uid)
+
+
+def describe(run: str, story: Story | None, *, done: bool, same_boot: bool = True) -> Found:
+    """A run without a living shim, by its journal."""
+    story = story or Story()
+    return Found(
+        run,
+        alive=False,
+        went=story.went,
+        done=done,
+        generation=story.generation,
+        members=story.members,
+        exits={rank: (code, number) for rank, (_, code, number) in story.exits.items()},
+        lost=story.went and not story.done,
+        same_boot=same_boot,
+    )

@@ -64,7 +64,9 @@ class Runs:
 
     def make(self, facts: Facts, gid: int, launch: dict[str, Any], *, chown: bool) -> MadeRun:
         """A new run directory with its lock taken; raises OSError, and then nothing is left."""
-        self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Others pass through it to their own runs, and cannot list it.
+        self.path.mkdir(mode=0o711 if chown else 0o700, parents=True, exist_ok=True)
+        self._live.mkdir(mode=0o700, exist_ok=True)
         self._write_facts(facts)
         path = self.path / facts.run
         try:

@@ -19,7 +19,7 @@ from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import CGROUP1, CGROUP2, WEAK
 from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.launching.attempt import NONSENSE, Attempt, Listener
-from phalanx.frontends.host.launching.clearing import clear_run, is_empty
+from phalanx.frontends.host.launching.clearing import clear_run, describe, is_empty
 from phalanx.frontends.host.launching.directory import Facts, Runs
 from phalanx.frontends.host.launching.line import connect
 from phalanx.frontends.host.launching.logs import read_log
@@ -37,6 +37,7 @@ _AT_ONCE = 8
 _FOUND_AT_ONCE = 32
 _WRITE_OFF_LOOKS = 60
 _DISCARD_WAIT_S = 3.0
+_CUTS_MAX = 20
 _LATE_S = 5.0
 _TAIL_BYTES = 2048
 
@@ -242,16 +243,17 @@ class HostLauncher:
         if attempt is not None:
             attempt.send("bye")
             attempt.leave()
-        if self._maker.remove_group(run):
+        cgroup = attempt.facts.cgroup if attempt is not None else None
+        if self._maker.remove_group(run, cgroup):
             self._runs.strike(run)
         else:
-            self._start(self._write_off(run))
+            self._start(self._write_off(run, cgroup))
 
-    async def _write_off(self, run: str) -> None:
+    async def _write_off(self, run: str, cgroup: str | None) -> None:
         """The kernel is a moment behind, or something does not die; the latter is found by the next daemon."""
         for _ in range(_WRITE_OFF_LOOKS):
             await asyncio.sleep(1.0)
-            if self._maker.remove_group(run):
+            if self._maker.remove_group(run, cgroup):
                 self._runs.strike(run)
                 return
 
@@ -314,7 +316,7 @@ class HostLauncher:
                 self._runs.strike(facts.run)
                 return None
             if facts.boot_id != boot_id:
-                return _describe(facts.run, self._runs.read_story(facts.run), done=True, same_boot=False)
+                return describe(facts.run, self._runs.read_story(facts.run), done=True, same_boot=False)
             attempt = Attempt(facts, self._on_cut, self._on_empty)
             state = await self._reach(attempt, _FOUND_WITHIN_S)
             if state is not None:
@@ -339,13 +341,14 @@ class HostLauncher:
             generation=int(state["generation"]),
             members={rank: (int(m["pid"]), int(m["start"])) for rank, m in members.items()},
             exits=exits,
+            spoke=[(said["rank"], said["message"]) for said in state.get("spoke", ())],
         )
 
     async def _bury(self, attempt: Attempt) -> Found:
         """The shim is dead: end what is left. What does not end in time is looked after until it does."""
         story = self._runs.read_story(attempt.run)
         cleared = await clear_run(attempt.facts, story, self._kill_stuck_s, attempt.tell_stuck, wait=False)
-        found = _describe(attempt.run, story, done=cleared)
+        found = describe(attempt.run, story, done=cleared)
         if not cleared:
             for rank, (generation, _, _) in (story or Story()).exits.items():
                 attempt.know_exit(rank, generation)
@@ -426,6 +429,9 @@ class HostLauncher:
 
     async def _settle(self, attempt: Attempt) -> None:
         """The line was cut: take it up again if the shim lives, else tell how the run ended once nothing is left."""
+        attempt.cuts += 1
+        if attempt.cuts > _CUTS_MAX:
+            self._end_shim(attempt)  # it answers, and then it does not; that can go on for ever
         while not attempt.left and (state := await self._reach(attempt, _FOUND_WITHIN_S)) is not None:
             attempt.tell_state(state, lambda rank: self._read_tail(attempt.run, rank))
             if attempt.line is not None:
@@ -456,22 +462,6 @@ class HostLauncher:
     def _read_tail(self, run: str, rank: int) -> str:
         data, _, _ = read_log(self._runs.path / run, rank, tail_bytes=_TAIL_BYTES)
         return data.decode(errors="replace")
-
-
-def _describe(run: str, story: Story | None, *, done: bool, same_boot: bool = True) -> Found:
-    """A run without a living shim, by its journal."""
-    story = story or Story()
-    return Found(
-        run,
-        alive=False,
-        went=story.went,
-        done=done,
-        generation=story.generation,
-        members=story.members,
-        exits={rank: (code, number) for rank, (_, code, number) in story.exits.items()},
-        lost=story.went and not story.done,
-        same_boot=same_boot,
-    )
 
 
 _: Callable[..., Launcher] = HostLauncher

@@ -120,9 +120,10 @@ class Maker:
                 left_out.append(rank)
         return left_out
 
-    def remove_group(self, run: str) -> bool:
-        """Take away the cgroup of a run; False if somebody is still in it."""
-        return self.ground is None or self.ground.remove(run)
+    def remove_group(self, run: str, path: str | None = None) -> bool:
+        """Take away the cgroup of a run; False if somebody is still in it. An earlier daemon may have made it elsewhere."""
+        here = self.ground is None or self.ground.remove(run)
+        return here and (path is None or containment.Group(path).remove())
 
     def close(self) -> None:
         """Leave nothing behind where no run is left."""

@@ -60,8 +60,12 @@ class Control:
         self._loop.watch(connection.fileno(), READ, self._on_ready)
 
     def listen(self) -> None:
-        """Let a later daemon connect."""
+        """Make the socket at which a later daemon can knock; nobody is let in yet."""
         self._listener = listen(self._dir_fd, NAME)
+
+    def let_in(self) -> None:
+        """From now on the run goes on without its first daemon, and a later one may take it over."""
+        assert self._listener is not None
         self._loop.watch(self._listener.fileno(), READ, self._on_connect)
 
     def send(self, event: str, *, droppable: bool = False, **fields: Any) -> None:
@@ -80,6 +84,7 @@ class Control:
         if self._listener is not None:
             self._loop.unwatch(self._listener.fileno())
             self._listener.close()
+            self._listener = None
             unlink(self._dir_fd, NAME)
 
     def _send_rest(self, connection: socket.socket) -> None:

@@ -72,7 +72,7 @@ class Life:
         if self._notes_left > 0:
             data = line.encode(errors="backslashreplace") + b"\n"
             self._notes_left -= len(data)
-            os.write(2, data)
+            complain(data)
 
     # ------------------------------------------------------------------ starting
 
@@ -81,7 +81,9 @@ class Life:
         pid = os.getpid()
         head = {"v": 1, "what": "head", "run": self._launch["run"], "pid": pid}
         self._journal.write({**head, "start": containment.read_start(pid), "boot_id": self._launch["boot_id"]})
+        # Everything that needs room on the disk is made now: later it may be full, and nobody to be told.
         self._relay.listen()
+        self.control.listen()
         self._fork(int(self._launch["generation"]), self._launch["members"])
 
     def _fork(self, generation: int, orders: Sequence[Mapping[str, Any]]) -> None:
@@ -129,7 +131,7 @@ class Life:
                 os.waitpid(member.pid, 0)
             if member.pump is not None:
                 member.pump.close()
-        self._journal.write({"what": "dropped", "generation": generation})
+        self._write_down({"what": "dropped", "generation": generation})
 
     def _go(self, generation: int) -> None:
         if self._waiting is not None and self._waiting[0] == generation:
@@ -141,7 +143,7 @@ class Life:
             self._waiting = None
             self._generation = generation
             if not self._members:
-                self.control.listen()
+                self.control.let_in()
             for member in members:
                 self._relay.renew(member.rank)
             self._members += members
@@ -210,7 +212,7 @@ class Life:
     def _abort(self) -> None:
         self._drop_waiting()
         if not self._members:
-            self._journal.write({"what": "done", "never_started": True})
+            self._write_down({"what": "done", "never_started": True})
             self.loop.stopped = True
 
     def _stop(self, ranks: Sequence[int] | None, number: int, grace_s: float) -> None:
@@ -340,6 +342,11 @@ class Life:
         if not self.control.connected:
             self._start_lingering()
 
+    def close(self) -> None:
+        """Leave no names behind, and nothing unsaid."""
+        self._relay.close()
+        self.control.close()
+
     def _start_lingering(self) -> None:
         if self._linger is None:
             self._linger = self.loop.after(_LINGER_S, self._on_lingered)
@@ -380,6 +387,14 @@ def _covers(stop: Stop, members: Sequence[Member], *, whole: bool) -> bool:
     return stop.whole if whole else not stop.whole and {id(m) for m in stop.members} == {id(m) for m in members}
 
 
+def complain(line: bytes) -> None:
+    """Into shim.log, which is stderr; if not even that can be written, so be it."""
+    try:
+        os.write(2, line)
+    except OSError:
+        return
+
+
 def read_signal(name: str) -> int:
     """The number of a signal by its short name."""
     return signal.Signals[f"SIG{name.removeprefix('SIG')}"].value
@@ -409,13 +424,13 @@ def run_shim(directory: str, control_fd: int, lock_fd: int | None) -> int:
         _fail(control, f"{type(error).__name__}: {error}")
         return 1
     life.loop.run()
-    life.control.close()
+    life.close()
     return 0
 
 
 def _fail(control: socket.socket, why: str) -> None:
     line = json.dumps({"v": 1, "event": "failed", "why": why}) + "\n"
-    os.write(2, line.encode())
+    complain(line.encode())
     try:
         control.settimeout(5.0)
         control.sendall(line.encode())

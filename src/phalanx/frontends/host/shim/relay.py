@@ -109,6 +109,7 @@ class Relay:
         if self._listener is not None:
             self._loop.unwatch(self._listener.fileno())
             self._listener.close()
+            self._listener = None
             unlink(self._dir_fd, NAME)
 
     def _on_connect(self, _events: int) -> None:
