@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,6 @@ from phalanx.control.spec.quantity import amount, duration_us
 from phalanx.control.spec.reader import Raw, raw_of
 
 _NAME_CHARS_MAX: Final = 253
-_PRINTABLE = re.compile(r"[^\x00-\x1f\x7f]+")
 _Parsed = TypeVar("_Parsed")
 
 
@@ -226,5 +224,5 @@ def _check_word(word: str, spot: Spot) -> None:
         spot.refuse("must not be empty")
     if len(word) > _NAME_CHARS_MAX:
         spot.refuse(f"is longer than {_NAME_CHARS_MAX} characters (got {show(word)})")
-    if not _PRINTABLE.fullmatch(word):
+    if not word.isprintable():
         spot.refuse(f"must be printable text on one line (got {show(word)})")

@@ -161,6 +161,10 @@ class Planner:
         state.pending.columns["eligible_us"][record.row] = old.eligible_us
         state.order.kept = False
         set_gates(state, record)
+        pinned = state.pins.pop(number, None)
+        if pinned is not None:
+            state.pin(fresh, pinned)
+        state.judged.discard(number)
         return fresh
 
     def seat(self, now_us: int, number: int, seats: tuple[Seats, ...], start_us: int) -> None:

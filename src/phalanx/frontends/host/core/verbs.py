@@ -122,6 +122,12 @@ class Verbs:
         columns: dict[str, Any] = {}
         if wanted:
             self._must_wait(job, "edited", f"phalanx cancel {job.id}, then submit it anew")
+            if job.gang.together is not None:
+                raise Refused(
+                    "conflict",
+                    f"job {job.id} starts together with others, who count on it as it is",
+                    f"cancel them and submit them anew: phalanx cancel {job.id}",
+                )
             columns |= self._edit_gang(caller, job, wanted)
         if name is not None:
             check_name(str(name))
