@@ -51,6 +51,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "config": ("host.config", "Settings, and where each comes from."),
         "doctor": ("host.doctor", "Check this machine; a fix for each finding."),
         "install": ("host.install", "One daemon for all users of this machine."),
+        "token": ("host.token", "Tokens for the loopback port."),
         "completion": ("host.completion", "Completion for bash, zsh or fish."),
     },
     "Simulator": {

@@ -112,6 +112,14 @@ def test_following_goes_through_attempts_until_the_end(phalanx, logs):
     assert done.exit_code == 0
 
 
+def test_following_reads_a_log_to_its_very_end(phalanx, logs, monkeypatch):
+    monkeypatch.setattr("phalanx.cli.host.following._PIECE", 100)
+    text = b"".join(b"line %d\n" % number for number in range(100)) + b"no end"
+    logs.text = {(1, 0): text}
+    logs.end()
+    assert phalanx("logs", "-f", "5").stdout_bytes == text + b"\n"
+
+
 def test_following_a_job_that_waits_says_that_it_waits(phalanx, logs, canned):
     logs.row = canned.row(id=5, name="train", state="pending", attempt=0, reason=canned.CAPACITY, eta=None)
 

@@ -89,8 +89,20 @@ def test_the_first_minutes(box):
     assert box("wait", 2, code=1).stdout == ""
 
 
+#: Rank 1 fails when rank 0 has printed, and not before: the first failure ends the whole gang.
+RANKS = """
+import os, pathlib, sys, time
+rank, told = int(os.environ["RANK"]), pathlib.Path(os.environ["PHALANX_JOB"])
+while rank == 1 and not told.exists():
+    time.sleep(0.05)
+print(rank, os.environ["WORLD_SIZE"], flush=True)
+told.touch()
+sys.exit(rank * 3)
+"""
+
+
 def test_output_and_exit_codes(box):
-    code = "import os, sys; print(os.environ['RANK'], os.environ['WORLD_SIZE']); sys.exit(int(os.environ['RANK']) * 3)"
+    code = RANKS
     done = box("run", "-g", 2, "--", sys.executable, "-c", code, code=3)
     assert sorted(done.stdout.splitlines()) == ["[0] 0 2", "[1] 1 2"]
     assert "rank 1 failed first (exit code 3)" in done.stderr

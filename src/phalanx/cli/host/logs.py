@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from phalanx.cli.host.following import Follower, read_whole
-from phalanx.cli.host.talking import HostFailure, ref_argument, talking
+from phalanx.cli.host.talking import HostFailure, note, ref_argument, talking
+from phalanx.client.daemon import job_path
 from phalanx.client.errors import UsageError
 
 
@@ -27,11 +28,16 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
 def logs(ref: str, follow: bool, rank: int | None, tail: int | None, attempt: int | None, raw: bool) -> None:
     """Show what a job printed, every line with its rank if there are several.
 
+    A job that has not started yet is waited for, and followed.
+
     \b
     phalanx logs -f --rank 0 12
     """
     with talking() as daemon:
-        if not follow:
+        waits = not follow and attempt is None and daemon.get(job_path(ref))["job"]["state"] in ("pending", "starting")
+        if waits:  # there is nothing to show yet, and whoever asks wants to see something
+            note(f"{ref} has not started; its output is shown when it does (Ctrl-C leaves it alone)")
+        if not follow and not waits:
             read_whole(daemon, ref, rank=rank, tail=tail, attempt=attempt, raw=raw)
             return
         follower = Follower(daemon, ref, rank=rank, tail=tail, attempt=attempt, raw=raw)

@@ -135,7 +135,8 @@ def eta(verbose: bool, output: str) -> None:
 def _eta_lines(told: dict[str, Any]) -> list[str]:
     if not told.get("count"):
         return ["no estimate has been put to the test yet: jobs must wait, and then start"]
-    lines = [f"{told['count']:,} estimates of jobs that have started since"]
+    count = told["count"]
+    lines = [f"{count:,} estimate{'s' if count != 1 else ''} of jobs that have started since"]
     if told.get("within_range") is not None:
         lines.append(f"  {'in the range that was given':<29} {told['within_range']:.0%}   (80% would be honest)")
     error = told.get("error_s") or {}

@@ -20,12 +20,15 @@ Status = dict[str, Any]
 
 
 @click.command()
-@click.option("--fake-gpus", type=click.IntRange(0, 4096), metavar="N", help="Make up so many GPUs.")
+@click.option("--fake-gpus", type=click.IntRange(0, 4096), metavar="N", help="Make up so many GPUs; remembered.")
+@click.option("--real-gpus", is_flag=True, help="The machine's own again.")
 @click.option("--policy", help="Another policy than the settings name.")
 @click.option("--tcp", metavar="HOST:PORT", help="Listen on loopback too, with a token.")
 @click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C stops it, jobs go on.")
 @output_option("table", "json")
-def up(fake_gpus: int | None, policy: str | None, tcp: str | None, foreground: bool, output: str) -> None:
+def up(
+    fake_gpus: int | None, real_gpus: bool, policy: str | None, tcp: str | None, foreground: bool, output: str
+) -> None:
     """Start the daemon of this user; the first submit does that by itself.
 
     \b
@@ -34,6 +37,7 @@ def up(fake_gpus: int | None, policy: str | None, tcp: str | None, foreground: b
     state = find_state()
     said = (("--fake-gpus", fake_gpus), ("--policy", policy), ("--tcp", tcp))
     flags = [word for name, value in said if value is not None for word in (name, str(value))]
+    flags += ["--real-gpus"] if real_gpus else []
     place = read_place_or_fail(state)
     if answers(place.socket):
         with failing():

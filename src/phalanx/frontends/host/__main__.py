@@ -81,6 +81,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="phalanx daemon", description="The one-machine daemon of Phalanx.")
     parser.add_argument("--state", required=True, help="the state directory")
     parser.add_argument("--fake-gpus", type=int, default=None, help="make up so many GPUs")
+    parser.add_argument("--real-gpus", action="store_true", help="the machine's own, if others were made up before")
     parser.add_argument("--system", action="store_true", help="one queue for all users; jobs run as who submitted them")
     parser.add_argument("--policy", default=None, help="a policy by name")
     parser.add_argument("--tcp", default=None, metavar="HOST:PORT", help="listen on loopback as well, with tokens")
@@ -129,6 +130,16 @@ async def _serve(told: argparse.Namespace, places: Places) -> int:
         return await _run(told, places, settings, store)
     finally:
         await store.close()
+
+
+def _remember_gpus(store: Store, told: argparse.Namespace) -> int | None:
+    """Made-up GPUs stay until somebody wants the real ones: a restart must not change the machine."""
+    kept = store.meta("fake_gpus")
+    wanted: int | None = told.fake_gpus
+    if wanted is None and kept and not told.real_gpus:
+        wanted = msgspec.json.decode(kept)
+    store.write_now(PutMeta("fake_gpus", msgspec.json.encode(wanted)))
+    return wanted
 
 
 def _go_on(store: Store) -> HostClock:
@@ -183,6 +194,8 @@ def _make_hub(
 
 async def _run(told: argparse.Namespace, places: Places, settings: Settings, store: Store) -> int:
     clock = _go_on(store)
+    told.fake_gpus = _remember_gpus(store, told)
+    os.chdir("/")  # the directory of whoever started us is theirs
     devices, launcher, meters = (
         open_devices(told.fake_gpus),
         HostLauncher(places.runs, drop_privileges=told.system),

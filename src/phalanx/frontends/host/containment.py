@@ -31,6 +31,7 @@ OWN_LEAF = "daemon"
 #: How often a freezer, or a sweep, is asked again before the pass goes on with what it has.
 _FREEZE_LOOKS = 20
 _STOP_ROUNDS = 20
+_MAKE_TRIES = 10
 
 
 class Process:
@@ -320,38 +321,38 @@ def open_group(kind: str, path: str | None) -> Group | None:
 
 
 class Ground:
-    """Where the daemon makes groups: a folder of its own in each hierarchy that it can write."""
+    """Where the daemon makes groups: a folder of its own in each hierarchy that it can write.
+
+    The folders are there while a run is in them and go with the last one, so that a daemon that is killed
+    while it is idle leaves nothing in the kernel.
+    """
 
     def __init__(self, kind: str, base: str, pids_base: str | None) -> None:
-        """`base` is the folder in the hierarchy that kills, `pids_base` that in the one that counts."""
+        """`base` is the folder in the hierarchy that kills, `pids_base` that in another one that counts."""
         self.kind, self.base, self.pids_base = kind, base, pids_base
 
     def make(self, run: str, uid: int, pids_max: int) -> Group | None:
         """A group for a run, with a bound on its processes where the machine has one; None if it cannot be made."""
         group = open_group(self.kind, f"{self.base}/{run}")
         assert group is not None
-        try:
-            os.makedirs(group.path, exist_ok=True)
-            if pids_max > 0:
-                self._bound(run, pids_max)
-        except OSError:
+        if not _make_folder(group.path):
             return None
+        if pids_max > 0:
+            self._bound(run, pids_max)
         _lend(group, uid)
         return group
 
     def _bound(self, run: str, pids_max: int) -> None:
-        limit = f"{self.base}/{run}/pids.max"
-        if self.pids_base is not None and not os.path.exists(limit):
-            os.makedirs(f"{self.pids_base}/{run}", exist_ok=True)
-            limit = f"{self.pids_base}/{run}/pids.max"
-        write_file(limit, str(pids_max))
+        if self.pids_base is None:
+            write_file(f"{self.base}/cgroup.subtree_control", "+pids")
+        else:
+            _make_folder(f"{self.pids_base}/{run}")
+        write_file(f"{self.pids_base or self.base}/{run}/pids.max", str(pids_max))
 
     def admit(self, group: Group, name: str, pid: int, uid: int) -> bool:
         """Put a member that waits at the gate into a part of its own; False if that did not work."""
         part = group.part(name)
-        try:
-            os.makedirs(part.path, exist_ok=True)
-        except OSError:
+        if not _make_folder(part.path):
             return False
         _lend(part, uid)
         if not write_file(f"{part.path}/cgroup.procs", str(pid)):
@@ -368,6 +369,7 @@ class Ground:
         done = group.remove()
         if self.pids_base is not None:
             done = Group(f"{self.pids_base}/{run}").remove() and done
+        self.close()
         return done
 
     def list_runs(self) -> list[str]:
@@ -403,14 +405,27 @@ def find_ground(name: str, kinds: Iterable[str] = (CGROUP2, CGROUP1)) -> Ground 
         folder = folders.get({CGROUP2: "", CGROUP1: "freezer"}.get(kind, WEAK))
         base = f"{folder}/{name}" if folder is not None else None
         if base is not None and _can_use(kind, base):
-            return Ground(kind, base, _find_pids_base(kind, base, folders, name))
+            ground = Ground(kind, base, _find_pids_base(kind, base, folders, name))
+            ground.close()
+            return ground
     return None
 
 
+def _make_folder(path: str) -> bool:
+    """Make a folder with those above it, even while another thread takes those away that are empty."""
+    for _ in range(_MAKE_TRIES):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+        return True
+    return False
+
+
 def _can_use(kind: str, base: str) -> bool:
-    try:
-        os.makedirs(base, exist_ok=True)
-    except OSError:
+    if not _make_folder(base):
         return False
     needed = "cgroup.kill" if kind == CGROUP2 else "freezer.state"
     # Whoever moves a process must be able to write in the folder above both places.
@@ -421,16 +436,9 @@ def _can_use(kind: str, base: str) -> bool:
 def _find_pids_base(kind: str, base: str, folders: dict[str, str], name: str) -> str | None:
     """Where processes can be counted: in version 2 itself if it may be switched on, else in version 1."""
     if kind == CGROUP2 and b"pids" in read_file(f"{base}/cgroup.controllers").split():
-        write_file(f"{base}/cgroup.subtree_control", "+pids")
         return None
     folder = folders.get("pids")
-    if folder is None:
-        return None
-    try:
-        os.makedirs(f"{folder}/{name}", exist_ok=True)
-    except OSError:
-        return None
-    return f"{folder}/{name}"
+    return f"{folder}/{name}" if folder is not None and _make_folder(f"{folder}/{name}") else None
 
 
 def _find_own_folders() -> dict[str, str]:

@@ -112,6 +112,9 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: str | UnsetType = UNSET
     topology: dict[str, Any] | UnsetType | None = UNSET
     deadline: Span | UnsetType = UNSET
+    kill_after: Span | UnsetType | None = UNSET
+    preemptible: bool | UnsetType = UNSET
+    members: int | dict[str, Any] | UnsetType = UNSET
 
 
 # ---------------------------------------------------------------------- answers

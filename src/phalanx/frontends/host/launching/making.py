@@ -121,7 +121,7 @@ class Maker:
         return left_out
 
     def remove_group(self, run: str, path: str | None = None) -> bool:
-        """Take away the cgroup of a run; False if somebody is still in it. An earlier daemon may have made it elsewhere."""
+        """Take away the cgroup of a run, wherever an earlier daemon made it; False if somebody is still in it."""
         here = self.ground is None or self.ground.remove(run)
         return here and (path is None or containment.Group(path).remove())
 

@@ -134,6 +134,7 @@ class Life:
         self._write_down({"what": "dropped", "generation": generation})
 
     def _go(self, generation: int) -> None:
+        self._on_child()  # the word may have come before the news that somebody died
         if self._waiting is not None and self._waiting[0] == generation:
             _, gate, members = self._waiting
             if any(member.exited for member in members):
