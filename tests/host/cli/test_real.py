@@ -140,3 +140,42 @@ def test_a_job_survives_its_daemon_and_who_follows_it_does_too(box, home):
         if follower.stdout is not None:
             follower.stdout.close()
     assert box("wait", "long").stdout == "1 long completed\n"
+
+
+def test_logs_of_a_job_that_has_not_started_are_waited_for(box):
+    box("submit", "-g", "4", "--", "sleep", "2")
+    box(
+        "submit",
+        "-g",
+        "2",
+        "--",
+        sys.executable,
+        "-c",
+        'import os; print(os.environ["RANK"], os.environ["WORLD_SIZE"])',
+    )
+    done = box("logs", "2")
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 2", "[1] 1 2"]
+    assert "2 has not started" in done.stderr
+
+
+def test_made_up_gpus_are_remembered_until_the_real_ones_are_wanted(box):
+    for words, fake in ((("up",), True), (("up", "--real-gpus"), False), (("up",), False)):
+        box("down")
+        box(*words)
+        assert json.loads(box("status", "-o", "json").stdout)["fake"] is fake
+
+
+def test_tokens_are_issued_once_listed_without_their_text_and_revoked(box):
+    issued = box("token", "issue", "--scope", "submit", "--life", "8h", "--note", "notebook")
+    text = issued.stdout.strip()
+    assert text.startswith("phx_")
+    listed = box("token", "list").stdout
+    assert "submit" in listed
+    assert "notebook" in listed
+    assert text not in listed
+    identifier = listed.split()[0]
+    assert identifier in issued.stderr
+    box("token", "revoke", identifier)
+    assert not box("token", "list").stdout
+    box("token", "revoke", identifier, code=3)
+    box("token", "issue", "--life", "soon", code=2)
