@@ -277,6 +277,25 @@ def test_a_line_that_is_cut_is_taken_up_again(world, until, monkeypatch):
     world.play(scenario)
 
 
+def test_a_shim_that_hangs_up_all_the_time_is_ended(world, until, monkeypatch):
+    monkeypatch.setattr(module, "_CUTS_MAX", 3)
+
+    async def scenario():
+        launcher = world.launcher()
+        await world.start(launcher, "sleep 1000")
+        cuts = 0
+        while not world.told("lost"):
+            line = launcher._attempts["1.1"].line
+            if line is not None:
+                line.abort()
+                cuts += 1
+            await asyncio.sleep(0.01)
+        assert cuts == 4
+        assert world.left() == set()
+
+    world.play(scenario)
+
+
 def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeypatch):
     async def scenario():
         first = world.launcher()
@@ -285,11 +304,32 @@ def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeyp
         await first.detach()
         os.kill(pid, signal.SIGSTOP)
         monkeypatch.setattr(module, "_ANSWER_WITHIN_S", 0.2)
+        monkeypatch.setattr(module, "_FOUND_AT_FIRST_S", 0.2)
         monkeypatch.setattr(module, "_FOUND_WITHIN_S", 0.5)
         second = world.launcher()
         [found] = await second.find()
-        assert (found.alive, found.lost, found.done) == (False, True, True)
+        assert (found.alive, found.went, found.lost, found.done) == (True, True, False, False), "nobody waits for it"
+        await world.hear("lost")
         assert world.left() == set()
+
+    world.play(scenario)
+
+
+def test_a_cgroup_that_an_earlier_daemon_made_elsewhere_goes_too(world_of, monkeypatch):
+    world = world_of("cgroup2")
+
+    async def scenario():
+        first = world.launcher()
+        first._maker._name = "elsewhere." + first._maker._name  # as if it had been started in another session
+        await world.start(first, "sleep 1000")
+        second, _ = await change_daemons(world, first)
+        group = containment.open_group("cgroup2", f"{first._maker.ground.base}/1.1")
+        assert group.list_pids() != set()
+        await second.stop("1.1", None, "KILL", 0)
+        await world.hear("empty")
+        await second.forget("1.1")
+        assert not containment.read_file(f"{group.path}/cgroup.events")
+        first._maker.ground.close()
 
     world.play(scenario)
 

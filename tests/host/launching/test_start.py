@@ -24,9 +24,8 @@ def test_nobody_passes_the_gate_before_go(held_world, tmp_path, until):
         assert ready.generation == 1
         assert ready.contained == world.kind == launcher.containment
         for pid, start in ready.pids.values():
-            process = containment.read_process(pid)
-            assert process.start == start
-            assert process.session == pid
+            assert containment.read_start(pid) == start
+            await until(lambda pid=pid: containment.read_process(pid).session == pid, "a session of its own")
         assert world.story().went is False
         assert not any((tmp_path / str(rank)).exists() for rank in range(3))
         await launcher.go("1.1", 1)
@@ -102,6 +101,24 @@ def test_a_shim_killed_before_go_takes_its_members_along(world, until):
         assert world.story().went is False
         await launcher.abort("1.1")
         assert not world.launchers[-1]._runs.exists("1.1")
+
+    world.play(scenario)
+
+
+def test_a_gang_that_lost_somebody_at_the_gate_does_not_go(held_world, tmp_path, until):
+    world = held_world
+
+    async def scenario():
+        launcher = world.launcher()
+        ready = await launcher.prepare(world.order("sleep 1000", f"echo here > {tmp_path}/never"))
+        os.kill(ready.pids[0][0], 9)
+        await until(lambda: containment._is_gone(ready.pids[0][0]), "it to die")
+        with pytest.raises(CannotStart, match="a member died at the gate"):
+            await launcher.go("1.1", 1)
+        assert not (tmp_path / "never").exists()
+        assert not launcher._runs.exists("1.1")
+        assert containment._is_gone(ready.pids[1][0])
+        assert (await launcher.prepare(world.order("true"))).generation == 1
 
     world.play(scenario)
 

@@ -207,7 +207,7 @@ def test_what_does_not_die_is_reported_and_waited_for(world_of, until):
 
     async def scenario():
         launcher = world.launcher(kill_stuck_s=0.3)
-        ready = await world.start(launcher, "sleep 1000")
+        ready = await world.start(launcher, "exec sleep 1000")
         above = Path(launcher._maker.ground.base) / "freezer.state"
         above.write_text("FROZEN")  # as if it slept in a driver: no signal reaches it
         try:

@@ -140,6 +140,7 @@ def test_descendants_are_found_whoever_is_between():
         while len(found := containment.find_descendants(shell.pid)) < 2:
             continue
         assert [containment.read_process(pid).parent for pid in found] == [shell.pid, found[0]]
+        assert containment._look_for_children()(shell.pid) == containment._list_children(shell.pid) == [found[0]]
         assert containment.kill_descendants(shell.pid) == set(found)
     finally:
         shell.kill()

@@ -187,6 +187,8 @@ class Core:
             return
         if job.warning is not None:
             warn_us = started_us + max(0, limit_us - round(job.warning[1] * 1e6))
+            if live.adopted and warn_us <= self.hub.now_us():
+                warn_us = started_us + limit_us + 1  # it had its warning from the last daemon
             self.hub.agenda.at(warn_us, lambda: self._warn(job, live))
         self.hub.agenda.at(started_us + limit_us, lambda: self._too_old(job, live))
 
@@ -284,9 +286,19 @@ class Core:
         self, caller: Caller, jobs: Sequence[Submission], key: str | None, *, dry_run: bool
     ) -> list[Accepted]:
         """Take jobs in, all or none; on disk when it returns."""
+        self._check_store()
         if dry_run:
             return await self._dry_run(caller, jobs)
         return await self.admission.submit(caller, jobs, key)
+
+    def _check_store(self) -> None:
+        """What cannot be written down is not acknowledged, not even from memory."""
+        if self.hub.broken.is_set():
+            raise Refused(
+                "unavailable",
+                "the store has failed, and the daemon is about to stop",
+                "ask again in a moment; phalanx doctor",
+            )
 
     async def _dry_run(self, caller: Caller, jobs: Sequence[Submission]) -> list[Accepted]:
         """What would be accepted, and when it would start; nothing is written."""
@@ -352,6 +364,7 @@ class Core:
     async def act(self, caller: Caller, ref: str, verb: str, body: Mapping[str, Any]) -> Row | Accepted:
         """Do something to a job."""
         assert verb in VERBS, verb
+        self._check_store()
         job = self._owned(caller, ref)
         if verb == "retry":
             return await self.verbs.retry(caller, job.id)

@@ -25,6 +25,8 @@ from phalanx.frontends.host.store import Change, DropRun, UpdateJob
 AGAIN = "again"  # an outcome that is no end: the job waits for, or goes to, its next attempt
 RESTART = "restart"
 QUARANTINED = "quarantined"
+#: What members left running is left alone for so long after the last of them.
+LEFTOVERS_US = 2_000_000
 
 
 class Ending:
@@ -68,6 +70,8 @@ class Ending:
         if member is None or member.exited:
             return
         member.exited, member.code, member.signal = True, code, signal
+        if not live.present():
+            self.hub.agenda.at(self.hub.now_us() + LEFTOVERS_US, lambda: self._sweep(job, live))
         if live.purpose is not None:
             return
         if member.leaving:
@@ -84,6 +88,11 @@ class Ending:
             return
         live.failure = failure
         self.stop(job, live, FAIL, by=f"rank {member.rank}")
+
+    def _sweep(self, job: Job, live: Live) -> None:
+        """All members are gone and something of theirs is not: it is told to go, and then made to."""
+        if live.phase in ("running", "stopping") and not live.present():
+            self.hub.spawn(self.hub.launcher.stop(live.run, None, "TERM", job.grace_s))
 
     # ------------------------------------------------------------------ who wants an end
 

@@ -146,6 +146,10 @@ class Hub:
         while True:
             try:
                 return await self.store.write(*changes)
+            except StoreBroken:
+                self.broken.set()
+                self.wake.set()
+                raise
             except StoreFull:
                 if not told:
                     log.warning("the disk is full: what happened cannot be written down yet; make room")
@@ -185,7 +189,7 @@ class Hub:
                 state=state,
                 boot_id=self.boot_id,
                 devices=msgspec.json.encode(members),
-                members=None,
+                members=None if live.started_us is None else msgspec.json.encode({"started_us": live.started_us}),
                 intent=msgspec.json.encode(kept) if kept else None,
             )
         )

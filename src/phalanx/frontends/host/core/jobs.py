@@ -75,6 +75,7 @@ class Live:
     resizing: Resizing | None = None
     failure: dict[str, Any] | None = None  # the first member that failed
     told_to_stop: bool = False
+    adopted: bool = False  # it ran before this daemon did
     yielded: bool = False  # it answered that it saves and leaves
     over_early: bool = False  # nothing of it is left already, before we knew that it had begun
     contained: str = ""

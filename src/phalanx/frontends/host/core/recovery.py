@@ -103,9 +103,8 @@ class Recovery:
         """Nobody passed the gate: it waits again and nothing is charged."""
         hub = self.hub
         self.requeued += 1
-        if found is not None:
-            await hub.launcher.abort(live.run)
-            await hub.launcher.forget(live.run)
+        if found is not None:  # beside: a shim that does not answer must not keep the others waiting
+            hub.spawn(self._drop(live.run))
         if live.purpose == CANCEL:
             hub.planner.cancel(hub.now_us(), job.number)
             await self.ending.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})], live)
@@ -116,7 +115,10 @@ class Recovery:
     async def _went(self, job: Job, live: Live, run: RunRecord, found: Found) -> None:
         hub = self.hub
         live.phase = "stopping" if live.purpose else "running"
-        live.started_us = live.saved_us = job.start_us = job.start_us if job.start_us is not None else hub.now_us()
+        job.start_us = job.start_us if job.start_us is not None else hub.now_us()
+        told = msgspec.json.decode(run.members) if run.members else {}
+        live.started_us = live.saved_us = int(told.get("started_us", job.start_us))
+        live.adopted = True
         live.generation = max(run.generation, found.generation)
         self._take_members(live, found)
         if found.lost and live.purpose is None:
@@ -132,12 +134,12 @@ class Recovery:
         await hub.commit(hub.put_run(live, live.phase), UpdateJob(job.id, state=job.state, start_us=job.start_us))
         for tell in self.starting.on_started:
             tell(job, live)
-        if live.purpose is not None:
-            await self.ending.tell_to_go(job, live)
         for key, message in found.spoke:  # what a member's death means depends on what the others understand
             self.ending.resizing.on_message(job, live, key, message)
+        if live.purpose is not None:
+            await self.ending.tell_to_go(job, live)
         for key, (code, signal) in found.exits.items():
-            self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code else "")
+            self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code != 0 else "")
         self.ending.resizing.resume(job, live)
         if live.purpose is None:  # how far it is was known to the last daemon only
             await hub.launcher.tell(live.run, None, {"type": "status", "id": f"s{live.attempt}"})
@@ -187,6 +189,10 @@ class Recovery:
             if job.gang.preemptible or job.on_preempt == "requeue":
                 job.restarts_left += 1  # a reboot is nobody's failure
         await self.ending.finish(job, live)
+
+    async def _drop(self, run: str) -> None:
+        await self.hub.launcher.abort(run)
+        await self.hub.launcher.forget(run)
 
     def _tail(self, live: Live, key: int) -> str:
         """The last lines of a member that failed while nobody listened."""

@@ -31,6 +31,7 @@ class Resizing:
     def __init__(self, hub: Hub, starting: Starting, books: Books) -> None:
         """Nothing is under way."""
         self.hub, self.starting, self.books = hub, starting, books
+        self._lost: dict[str, list[Member]] = {}  # members that died while their gang was changing, by run
         self._later: dict[int, tuple[Seats, ...]] = {}  # the newest wish for a job that is changing already
         starting.on_started.append(self._started)
 
@@ -285,7 +286,14 @@ class Resizing:
         hub.planner.set_manners(now_us, job.number, elastic=False)
         await hub.commit(hub.put_run(live, "running"), facts=[(job.id, "refuse", {"why": why})])
         self._settle_claims()
+        self._close_ranks(job, live)
         hub.stir()
+
+    async def _tell_world(self, live: Live) -> None:
+        """For whoever connects anew: the world as it is now."""
+        names = sorted(member.key for member in live.present())
+        message = {"type": "welcome", "generation": live.generation, "members": max(1, len(names)), "ranks": names}
+        await self.hub.launcher.tell(live.run, None, message)
 
     async def _call_off(self, live: Live, under: Underway) -> None:
         """Whoever made ready for more learns that they do not come: a shrink of those, in the next generation."""
@@ -351,10 +359,12 @@ class Resizing:
         if gone:  # whatever they left behind goes too
             await hub.launcher.stop(live.run, [member.key for member in gone], "KILL", 0.0)
             await hub.hand_over(live, gone)
+        await self._tell_world(live)
         self._note_manners(job, live)
-        later = self._later.pop(job.id, None)
-        if later is not None and live.purpose is None:
-            self._begin(job, live, later)
+        if not self._close_ranks(job, live):
+            later = self._later.pop(job.id, None)
+            if later is not None and self._goes_on(job, live):
+                self._begin(job, live, later)
         self.starting.try_all()
         hub.stir()
 
@@ -380,14 +390,32 @@ class Resizing:
 
     def close_ranks(self, job: Job, live: Live, lost: Member) -> bool:
         """A member died: go on with fewer, if the others understand that and enough are left."""
-        if live.phase != "running" or not job.gang.elastic or len(job.gang.roles) != 1 or live.resizing is not None:
+        if live.phase != "running" or not job.gang.elastic or len(job.gang.roles) != 1:
+            return False
+        coming = live.resizing.joining if live.resizing is not None else frozenset()
+        left = [member for member in live.present() if not member.leaving and member.key not in coming]
+        understand = all(member.speaks is not None and "shrink" in member.speaks for member in left)
+        if len(left) < job.gang.roles[0].sizes.least or not understand:
+            return False
+        lost.leaving = True
+        self._lost.setdefault(live.run, []).append(lost)
+        if live.resizing is None:
+            self._close_ranks(job, live)
+        else:  # one change after the other; in the present one nobody waits for the dead
+            self.on_exit(job, live)
+            self.on_quit(job, live)
+        return True
+
+    def _close_ranks(self, job: Job, live: Live) -> bool:
+        """Go on without whoever was lost meanwhile. False if nobody was."""
+        lost = self._lost.pop(live.run, [])
+        if not lost or not self._goes_on(job, live):
             return False
         left = [member for member in live.present() if not member.leaving]
         allowed = [size for size in job.gang.roles[0].sizes.allowed if size <= len(left)]
-        if not allowed or not self.all_speak(live, "shrink"):
-            return False
         staying, extra = left[: allowed[-1]], left[allowed[-1] :]
         seats = join_seats(job.gang, staying, len(self.hub.devices))
         self.hub.planner.resize_to(self.hub.now_us(), job.number, seats, Cause.LOAN)
-        self._go(job, live, [lost, *extra], [])
+        self._later.pop(job.id, None)  # it was planned for a gang that is no more
+        self._go(job, live, [*lost, *extra], [])
         return True

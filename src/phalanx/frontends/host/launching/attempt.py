@@ -39,9 +39,18 @@ Listener = Callable[[RunEvent], Awaitable[None]]
 class Attempt:
     """A run that the daemon has to do with."""
 
-    def __init__(self, facts: Facts, on_cut: Callable[[Attempt], None], on_empty: Callable[[Attempt], None]) -> None:
-        """`on_cut`: the line has ended and nobody here wanted that. `on_empty`: the shim says that nothing is left."""
-        self.facts, self._on_cut, self._on_empty = facts, on_cut, on_empty
+    def __init__(
+        self,
+        facts: Facts,
+        on_cut: Callable[[Attempt], None],
+        on_empty: Callable[[Attempt], None],
+        on_stuck: Callable[[Attempt], None],
+    ) -> None:
+        """`on_cut`: the line has ended and nobody here wanted that.
+
+        `on_empty`, `on_stuck`: the shim says that nothing is left, or that something does not die.
+        """
+        self.facts, self._on_cut, self._on_empty, self._on_stuck = facts, on_cut, on_empty, on_stuck
         self.line: Line | None = None
         self.shim_pid: int | None = None
         self.went = False
@@ -145,7 +154,7 @@ class Attempt:
         elif event == "empty":
             self._on_empty(self)
         elif event == "stuck":
-            self.tell_stuck([bounded(pid, 1, PID_MAX) for pid in message["pids"]])
+            self._on_stuck(self)
         elif event == "job":
             self._tell_job(message)
         else:
@@ -177,7 +186,7 @@ class Attempt:
         for spoken in state.get("spoke", ()):
             self._tell_job(spoken)
         if state.get("stuck"):
-            self.tell_stuck([int(pid) for pid in state["stuck"]])
+            self._on_stuck(self)
         if state.get("empty"):
             self._on_empty(self)
 

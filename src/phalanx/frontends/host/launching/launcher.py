@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 _READY_WITHIN_S = 60.0
 _ANSWER_WITHIN_S = 10.0
 _FOUND_WITHIN_S = 30.0
+_FOUND_AT_FIRST_S = 3.0
 _AT_ONCE = 8
 _FOUND_AT_ONCE = 32
 _WRITE_OFF_LOOKS = 60
@@ -62,6 +64,7 @@ class HostLauncher:
         self._attempts: dict[str, Attempt] = {}
         self._preparing: set[str] = set()
         self._settling: set[str] = set()
+        self._clearing: set[str] = set()
         self._listeners: list[Listener] = []
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._finding = asyncio.Semaphore(_FOUND_AT_ONCE)
@@ -116,7 +119,7 @@ class HostLauncher:
         made, facts, spawned = await asyncio.to_thread(self._maker.make, order)
         crashpoint("start.shims_forked")
         try:
-            attempt = Attempt(facts, self._on_cut, self._on_empty)
+            attempt = Attempt(facts, self._on_cut, self._on_empty, self._on_stuck)
             asked = attempt.ask("ready", order.generation)
             attempt.shim_pid = spawned.process.pid
             self._reaper.watch(spawned.process)
@@ -148,7 +151,10 @@ class HostLauncher:
     async def go(self, run: str, generation: int) -> None:
         """Let the members of this generation through the gate; returns when the shim has written that down."""
         attempt = self._attempts.get(run)
-        if attempt is None or attempt.line is None:
+        if attempt is None:
+            raise CannotStart(f"run {run} is not there any more")
+        if attempt.line is None:
+            await self._judge_go(attempt, generation, "its shim died before anybody was let go")
             return
         gone = attempt.ask("gone", generation)
         attempt.send("go", generation=generation)
@@ -317,11 +323,17 @@ class HostLauncher:
                 return None
             if facts.boot_id != boot_id:
                 return describe(facts.run, self._runs.read_story(facts.run), done=True, same_boot=False)
-            attempt = Attempt(facts, self._on_cut, self._on_empty)
-            state = await self._reach(attempt, _FOUND_WITHIN_S)
+            attempt = Attempt(facts, self._on_cut, self._on_empty, self._on_stuck)
+            state = await self._reach(attempt, _FOUND_AT_FIRST_S, kill=False)
             if state is not None:
                 self._attempts[facts.run] = attempt
                 return self._adopt(attempt, state)
+            if self._runs.is_locked(facts.run):  # nobody waits for it; it is looked after while everybody else goes on
+                self._attempts[facts.run] = attempt
+                self._on_cut(attempt)
+                return replace(
+                    describe(facts.run, self._runs.read_story(facts.run), done=False), alive=True, lost=False
+                )
             return await self._bury(attempt)
 
     def _adopt(self, attempt: Attempt, state: Mapping[str, Any]) -> Found:
@@ -356,17 +368,19 @@ class HostLauncher:
             self._on_cut(attempt)
         return found
 
-    async def _reach(self, attempt: Attempt, within_s: float) -> Mapping[str, Any] | None:
-        """Connect to the shim of a run and ask for its state; None if it is dead, which it is after that time."""
+    async def _reach(self, attempt: Attempt, within_s: float, *, kill: bool = True) -> Mapping[str, Any] | None:
+        """Connect to the shim of a run and ask for its state; None if it is dead, or (with `kill`) then made so."""
         clock = asyncio.get_running_loop().time
         until_s, wait_s = clock() + within_s, 0.01
         while self._runs.is_locked(attempt.run):
             story = self._runs.read_story(attempt.run)
             # One that nobody was let through by sees that its daemon is gone, and ends by itself.
             if story is not None and story.went:
-                state = await self._connect(attempt)
+                state = await self._connect(attempt, min(within_s, _ANSWER_WITHIN_S))
                 if state is not None:
                     return state
+            if clock() > until_s and not kill:
+                return None
             if clock() > until_s:
                 _log.warning("run %s: its shim holds the lock and does not answer; it is killed", attempt.run)
                 if story is not None and story.boot_id == attempt.facts.boot_id:
@@ -376,7 +390,7 @@ class HostLauncher:
             wait_s = min(0.5, wait_s * 2)
         return None
 
-    async def _connect(self, attempt: Attempt) -> Mapping[str, Any] | None:
+    async def _connect(self, attempt: Attempt, within_s: float) -> Mapping[str, Any] | None:
         with self._runs.open(attempt.run) as dir_fd:
             if dir_fd is None:
                 return None
@@ -388,7 +402,7 @@ class HostLauncher:
         asked = attempt.ask("state")
         attempt.send("hello")
         try:
-            async with asyncio.timeout(_ANSWER_WITHIN_S):
+            async with asyncio.timeout(within_s):
                 state = await asked
                 attempt.read_state(state)
                 attempt.check_line()
@@ -415,6 +429,13 @@ class HostLauncher:
         else:
             _log.warning("run %s: its shim says that nothing is left, and that is not so", attempt.run)
             self._start(self._empty(attempt))
+
+    def _on_stuck(self, attempt: Attempt) -> None:
+        """The shim's word alone takes no device away from anybody: what is stuck survives us too."""
+        if not attempt.is_stuck and attempt.run not in self._clearing:
+            self._clearing.add(attempt.run)
+            task = self._start(self._empty(attempt))
+            task.add_done_callback(lambda _: self._clearing.discard(attempt.run))
 
     async def _empty(self, attempt: Attempt) -> None:
         story = self._runs.read_story(attempt.run)

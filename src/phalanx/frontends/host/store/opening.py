@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -108,8 +109,13 @@ def _open_whole(path: Path, folder: Path, wall_s: float) -> tuple[sqlite3.Connec
 
 def _find_trouble(path: Path, folder: Path) -> str | None:
     """What is wrong with the database file; raises what cannot be helped by a backup."""
-    if path.exists():
-        check_owner(path, path.stat().st_uid, os.geteuid())
+    if path.is_symlink() or path.exists():
+        facts = path.lstat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise StoreBroken(
+                "foreign", f"{path} is no plain file.", f"Look at what it is, and move it away: ls -l {path}"
+            )
+        check_owner(path, facts.st_uid, os.geteuid())
         path.chmod(0o600)
     else:
         create_private(path)
