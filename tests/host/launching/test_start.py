@@ -97,9 +97,9 @@ def test_a_shim_killed_before_go_takes_its_members_along(world, until):
         os.kill(world.story().pid, 9)
         await world.hear("lost")
         assert all(containment._is_gone(pid) for pid, _ in ready.pids.values())
-        await launcher.go("1.1", 1)  # too late, and no error
-        assert world.story().went is False
-        await launcher.abort("1.1")
+        with pytest.raises(CannotStart, match="before anybody was let go"):
+            await launcher.go("1.1", 1)
+        await launcher.abort("1.1")  # nothing is left of it, and that is no error
         assert not world.launchers[-1]._runs.exists("1.1")
 
     world.play(scenario)
