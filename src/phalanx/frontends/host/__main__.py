@@ -45,6 +45,7 @@ log = logging.getLogger("phalanx")
 BUSY, UNUSABLE = 0, 2
 #: Processes and threads of one run where many share a machine: far more than training needs, far less than there are.
 SYSTEM_PIDS_MAX = 16_384
+GROUND_EVERY_S = 5.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
         return BUSY
     try:
         _log_to(places, foreground=told.foreground)
+        told.lock = os.fstat(lock.fileno()).st_ino
         return asyncio.run(_serve(told, places))
     except (BadInput, StoreBroken, CannotListen, TokenFileError) as bad:
         hint = getattr(bad, "hint", "")
@@ -236,15 +238,31 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     gc.set_threshold(50_000, 20, 50)
     log.info("version %s answers at %s with %d GPUs", __version__, places.socket, len(hub.devices))
     listening = loop.create_task(server.run())
+    standing = loop.create_task(_stand_on(places, told.lock, core))
     try:
         await core.run()
     finally:
+        standing.cancel()
         server.stop()
         await listening
         await core.house.remember()
         await asyncio.to_thread(store.backup)
         log.info("stopped; running jobs go on")
     return 0
+
+
+async def _stand_on(places: Places, lock: int, core: Core) -> None:
+    """A daemon whose state directory was taken away serves nobody, and the next one would not know of it."""
+    while True:
+        await core.hub.clock.sleep(GROUND_EVERY_S)
+        try:
+            here = places.lock_file.lstat().st_ino == lock
+        except OSError:
+            here = False
+        if not here:
+            log.critical("the state directory was removed or replaced; this daemon stops")
+            core.stop()
+            return
 
 
 def _identify(settings: Settings, *, system: bool) -> Any:
