@@ -327,7 +327,8 @@ class Ending:
 
 def ended_well(live: Live) -> bool:
     """Whether everybody who was to stay to the end exited with 0."""
-    staying = [member for member in live.members.values() if not member.leaving]
+    # Whoever was planned and never came to a gate has no end.
+    staying = [member for member in live.members.values() if not member.leaving and member.pid is not None]
     return bool(staying) and all(member.code == 0 for member in staying)
 
 

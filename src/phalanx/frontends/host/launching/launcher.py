@@ -88,9 +88,9 @@ class HostLauncher:
             raise CannotStart(f"run {order.run} is being looked after already")
         self._preparing.add(order.run)
         try:
-            async with self._slots:
+            async with self._slots:  # for what is the machine's work; a shim may take its time, and its user's time
                 attempt, asked = await self._spawn(order)
-                ready = await self._wait_until_ready(attempt, asked)
+            ready = await self._wait_until_ready(attempt, asked)
         finally:
             self._preparing.discard(order.run)
         self._attempts[order.run] = attempt
