@@ -45,6 +45,8 @@ from phalanx.frontends.host.strangers import Rules
 VERBS: Final = ("cancel", "hold", "release", "retry", "resize", "preempt", "edit")
 #: The loop looks at the clock at least so often: a machine that slept has timers that are due.
 NAP_S: Final = 5.0
+#: The longest rest between two passes.
+REST_MOST_S: Final = 0.25
 #: Whoever asks waits so long for a pass that sees what they did.
 SETTLE_S: Final = 0.5
 #: A stream of events that nobody reads is cut when so many wait.
@@ -78,6 +80,7 @@ class Core:
         self._started_us = hub.now_us()
         self._wake_at_us: int | None = None
         self._passes = 0
+        self._rest_until_s = 0.0
         self._fake = devices.fake
         self.starting.on_started.append(self._note_start)
         self.ending.on_ended = self._note_end
@@ -130,6 +133,10 @@ class Core:
         woken = self._wake_at_us is not None and self._wake_at_us <= hub.now_us()
         self.admission.drain()
         if hub.dirty or woken:
+            rest_s = self._rest_until_s - asyncio.get_running_loop().time()
+            if rest_s > 0:
+                await hub.clock.sleep(rest_s)
+                self.admission.drain()
             await self._plan()
 
     async def _plan(self) -> None:
@@ -162,8 +169,8 @@ class Core:
         self._passes += 1
         async with self._planned:
             self._planned.notify_all()
-        if took_s > 0.02:  # others want to speak too
-            await hub.clock.sleep(min(took_s, 0.5))
+        # Planning may take a fifth of the time, and no more while others want to speak.
+        self._rest_until_s = loop.time() + min(REST_MOST_S, 4 * took_s)
 
     async def settle(self) -> None:
         """Until a pass has seen everything that happened before now."""
