@@ -14,6 +14,7 @@ Imported by every shim, hence no pathlib, typing or dataclasses: together they c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -270,8 +271,9 @@ class Group2(Group):
     kind = CGROUP2
 
     def is_empty(self) -> bool:
-        """Whether nobody is left, as the kernel counts it."""
-        return b"populated 1" not in read_file(f"{self.path}/cgroup.events")
+        """Whether nobody is left, as the kernel counts it; what is there and cannot be read is not empty."""
+        told = read_file(f"{self.path}/cgroup.events")
+        return b"populated 0" in told or (not told and not os.path.exists(self.path))
 
     def kill(self) -> None:
         """Kill everybody inside."""
@@ -288,6 +290,8 @@ class Group1(Group):
         state = f"{self.path}/freezer.state"
         if not os.path.exists(state):
             return
+        # Parts of it are lent to the job's user, who may have frozen one: what is frozen does not die.
+        folders = [folder for folder, _, _ in os.walk(self.path)]
         write_file(state, "FROZEN")
         for _ in range(_FREEZE_LOOKS):
             if read_file(state).strip() != b"FREEZING":
@@ -295,7 +299,8 @@ class Group1(Group):
             select.select([], [], [], 0.002)
         for pid in self.list_pids():
             send_signal(pid, signal.SIGKILL, lambda process: _is_inside(process.pid, self.path))
-        write_file(state, "THAWED")
+        for folder in folders:
+            write_file(f"{folder}/freezer.state", "THAWED")
 
 
 def _is_inside(pid: int, folder: str) -> bool:
@@ -335,7 +340,7 @@ class Ground:
         """A group for a run, with a bound on its processes where the machine has one; None if it cannot be made."""
         group = open_group(self.kind, f"{self.base}/{run}")
         assert group is not None
-        if not _make_folder(group.path):
+        if not _make_folder(self.base) or not _make_folder(group.path):
             return None
         if pids_max > 0:
             self._bound(run, pids_max)
@@ -420,6 +425,8 @@ def _make_folder(path: str) -> bool:
             continue
         except OSError:
             return False
+        with contextlib.suppress(OSError):  # whatever our umask: a shim that runs as somebody else looks inside
+            os.chmod(path, 0o711)
         return True
     return False
 

@@ -188,14 +188,14 @@ class Ending:
         """An attempt was given up before the gate."""
         self.starting.let_go(live)
         if live.purpose == CANCEL and not job.ended:
-            self.hub.spawn(self.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})]))
+            self.hub.spawn(self.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})], live))
         elif live.failure is not None and not job.ended:
-            self.hub.spawn(self._fail(job, live.failure))
+            self.hub.spawn(self._fail(job, live, live.failure))
 
-    async def _fail(self, job: Job, failure: dict[str, Any]) -> None:
+    async def _fail(self, job: Job, live: Live, failure: dict[str, Any]) -> None:
         job.failure, job.reason = failure, ("CannotStart", str(failure["why"]))
         doomed = self.hub.planner.fail(self.hub.now_us(), job.number)
-        await self.close(job, "failed", [(job.id, "fail", failure)])
+        await self.close(job, "failed", [(job.id, "fail", failure)], live)
         await self.cancel_others(doomed, f"{job.id} failed")
 
     async def finish(self, job: Job, live: Live) -> None:

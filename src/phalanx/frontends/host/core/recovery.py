@@ -38,7 +38,10 @@ class Recovery:
         found = {each.run: each for each in await hub.launcher.find()}
         rows = {record.run: record for record in hub.store.runs()}
         doomed: list[int] = []
+        stopping = []
         for record in hub.store.jobs():
+            if record.state == "stopping":
+                stopping.append(record)
             try:
                 gang = hub.intake.read_gang(record.gang)
             except Refused as bad:  # its queue is gone from the settings, for example
@@ -53,8 +56,12 @@ class Recovery:
             doomed += self.admission.enter(job)
             if job.pin is not None:
                 hub.planner.pin(hub.now_us(), job.number, job.pin)
+        running = {run.job for run in rows.values()}
+        lost = [hub.register.by_id[record.id] for record in stopping if record.id not in running]
         for name, run in rows.items():
             await self._settle(run, found.pop(name, None))
+        for job in lost:  # it was being ended, and what was being ended is not there any more
+            await self.ending.cancel(job, "the daemon, which stopped while it ended it")
         for stray in found.values():
             await self._clear(stray)
         await self.ending.cancel_others(doomed, "what it waited for did not succeed")

@@ -145,9 +145,11 @@ class Starting:
         live.phase = "gone"
         hub.occupancy.give(live, live.members.values())
         job.live = None
-        if live.purpose != CANCEL and not job.ended:
-            job.state = "starting" if job.next is not None else "pending"
-        await hub.commit(DropRun(live.run), UpdateJob(job.id, state=job.state))
+        over = (live.purpose == CANCEL or live.failure is not None) and not job.ended
+        if not over:  # else whoever closes the job drops the row in the same breath
+            if not job.ended:
+                job.state = "starting" if job.next is not None else "pending"
+            await hub.commit(DropRun(live.run), UpdateJob(job.id, state=job.state))
         await hub.launcher.forget(live.run)
         self.on_gone(job, live)
         self.try_all()
