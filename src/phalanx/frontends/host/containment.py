@@ -291,7 +291,7 @@ class Group1(Group):
         if not os.path.exists(state):
             return
         # Parts of it are lent to the job's user, who may have frozen one: what is frozen does not die.
-        folders = [folder for folder, _, _ in os.walk(self.path)]
+        folders = {self.path, *(folder for folder, _, _ in os.walk(self.path))}
         write_file(state, "FROZEN")
         for _ in range(_FREEZE_LOOKS):
             if read_file(state).strip() != b"FREEZING":
@@ -426,7 +426,7 @@ def _make_folder(path: str) -> bool:
         except OSError:
             return False
         with contextlib.suppress(OSError):  # whatever our umask: a shim that runs as somebody else looks inside
-            os.chmod(path, 0o711)
+            os.chmod(path, 0o755)  # noqa: PTH101, S103 - what is in it, /proc tells everybody anyway
         return True
     return False
 
