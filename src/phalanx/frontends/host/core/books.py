@@ -16,6 +16,7 @@ from phalanx.model.resources import MILLI
 
 #: Slower than this is no progress, and longer than this nobody plans.
 RATE_LEAST = 1e-9
+RATE_MOST = 1e12
 LEFT_MOST_S = 10 * 365 * 86_400.0
 
 
@@ -36,6 +37,8 @@ class Books:
                 live.first_step_us = now_us
             old = job.progress or {}
             rate = message.get("rate")
+            if rate is not None and not RATE_LEAST < rate < RATE_MOST:
+                rate = None
             if rate is None and old.get("step") is not None and now_us > old.get("at_us", 0):
                 gained = float(step) - float(old["step"])
                 seconds = (now_us - int(old["at_us"])) / 1e6

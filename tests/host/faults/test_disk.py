@@ -1,0 +1,270 @@
+"""A state directory that is full, damaged, read-only, somebody else's, or taken.
+
+A wall clock that jumps cannot be made here without setting that of the machine; the daemon's own clock counts from boot, and
+the tests of the core drive it through a fake.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from realdaemon import HELD, until
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and owners are root's to change")
+
+
+def write_for_ever(file, size):
+    while True:
+        file.write(b"x" * size)
+
+
+class Disk:
+    """A small file system of its own, with nothing on it but one state directory."""
+
+    def __init__(self, path, size):
+        self.path = path
+        path.mkdir()
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "phalanx-test", str(path)],
+            check=False,
+            capture_output=True,
+        )
+        if made.returncode:
+            pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
+        (path / "state").mkdir(mode=0o700)
+
+    def fill(self):
+        """Not a byte is left."""
+        with (self.path / "filler").open("ab", buffering=0) as filler:
+            for size in (1 << 20, 1 << 12, 1):
+                with pytest.raises(OSError, match="No space left"):
+                    write_for_ever(filler, size)
+
+    def make_room(self):
+        (self.path / "filler").unlink()
+
+    def make_readonly(self):
+        subprocess.run(["mount", "-o", "remount,ro", str(self.path)], check=True)
+
+    def close(self):
+        subprocess.run(["umount", str(self.path)], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", str(self.path)], check=False, capture_output=True)
+
+
+@pytest.fixture
+def disk(tmp_path_factory):
+    made = Disk(tmp_path_factory.mktemp("disk") / "m", "40m")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def small(disk, make_daemon):
+    """A daemon on the small disk; it is closed before the disk is."""
+    daemon = make_daemon(state=disk.path / "state")
+    yield daemon
+    daemon.close()
+
+
+def refuse_full(daemon, members=1):
+    """A submit is refused in words; None while the disk still has some room for it."""
+    reply = daemon.post(daemon.submission("true", members))
+    if reply.status == 200:
+        return None
+    assert reply.status == 503, reply
+    error = reply["error"]
+    assert "full" in error["message"]
+    assert error["hint"]
+    return error
+
+
+# ---------------------------------------------------------------------- full
+
+
+@ROOT_ONLY
+def test_full_disk_refuses_submits_and_records_exits(disk, small):
+    daemon = small.start()
+    failing = daemon.submit(HELD + "exit 4")
+    other = daemon.submit('while [ ! -e "$STARTS.later" ]; do sleep 0.02; done')
+    waiting = daemon.submit("true", 4)
+    for job in (failing, other):
+        daemon.wait_started(job, 2)
+    disk.fill()
+    until(lambda: refuse_full(daemon), "a refusal")
+    accepted = set(daemon.rows())
+    until(lambda: not daemon.get("/v1/status")["store"]["ok"], "status to say so")
+    assert "full" in daemon.get("/v1/status")["store"]["problem"]
+    assert len(daemon.marked(other)) >= 2, "who runs goes on"
+    daemon.let_end()
+    assert daemon.wait(failing)["exit_code"] == 4, "what happens is still written down"
+    assert refuse_full(daemon), "and submits are still refused"
+
+    disk.make_room()
+    (daemon.folder / "starts.later").touch()
+    for job in accepted - {failing}:
+        assert daemon.wait(job)["state"] == "completed"
+    assert waiting in accepted
+    until(lambda: refuse_full(daemon) is None, "submits to be accepted again")
+    until(lambda: daemon.get("/v1/status")["store"]["ok"], "status to say so")
+    daemon.restart()
+    assert daemon.row(failing)["exit_code"] == 4
+    assert accepted <= set(daemon.rows())
+    for job in daemon.rows():
+        daemon.wait(job)
+    daemon.check_quiet()
+
+
+@ROOT_ONLY
+def test_full_disk_and_a_killed_daemon_lose_no_exit(disk, small):
+    """The shim has taken the room for its journal when it began."""
+    daemon = small.start()
+    job = daemon.submit(HELD + "exit 4")
+    daemon.wait_started(job, 2)
+    disk.fill()
+    daemon.kill()
+    daemon.let_end()
+    until(lambda: daemon.story(job).done, "the journal")
+    daemon.start()  # in the room of the ballast
+    assert daemon.wait(job)["exit_code"] == 4
+    until(lambda: refuse_full(daemon), "a refusal")
+    disk.make_room()
+    until(lambda: refuse_full(daemon) is None, "submits to be accepted again")
+
+
+@ROOT_ONLY
+def test_full_disk_does_not_stop_a_job_that_writes(disk, small):
+    """Its log loses lines, and says how many; the job itself is none the worse."""
+    daemon = small.start()
+    job = daemon.submit(
+        HELD + "i=0; while [ $i -lt 2000 ]; do echo a line of some length, number $i; i=$((i+1)); done", 1
+    )
+    daemon.wait_started(job, 1)
+    disk.fill()
+    daemon.let_end()
+    assert daemon.wait(job)["exit_code"] == 0
+
+
+# ---------------------------------------------------------------------- damaged
+
+
+def damage(daemon):
+    for path in daemon.state.glob("phalanx.db*"):
+        path.write_bytes(b"this is no database " * 500)
+
+
+def test_damaged_database_without_a_backup_is_refused_in_words(daemon):
+    daemon.start()
+    daemon.submit("true")
+    daemon.kill()
+    damage(daemon)
+    process = daemon.spawn()
+    assert process.wait(30) == 2
+    text = daemon.log()
+    assert "damaged" in text
+    assert "no good backup" in text
+    assert "recover" in text, "the next command"
+    assert "Traceback" not in text
+
+
+def test_damaged_database_is_restored_from_the_last_backup(daemon):
+    daemon.start()
+    ended = daemon.submit("true")
+    daemon.wait(ended)
+    running = daemon.submit(HELD)
+    daemon.wait_started(running, 2)
+    assert daemon.stop() == 0  # which makes one
+    assert list((daemon.state / "backups").glob("*.db"))
+    damage(daemon)
+    daemon.start()
+    assert "damaged" in daemon.get("/v1/status")["store"]["problem"]
+    assert daemon.row(ended)["state"] == "completed"
+    assert daemon.row(running)["state"] == "running"
+    assert daemon.submit("true", 1) > running + 1000, "an id that was given after the backup is not given twice"
+    daemon.let_end()
+    assert daemon.wait(running)["state"] == "completed"
+    daemon.check_quiet()
+
+
+def test_run_directory_that_vanishes_under_a_running_job(daemon):
+    daemon.start()
+    job = daemon.submit(HELD)
+    daemon.wait_started(job, 2)
+    shim = daemon.shim_of(job)
+    daemon.kill()
+    gone = daemon.state / "runs" / f"{job}.1"
+    gone.rename(daemon.folder / "elsewhere")
+    daemon.start()
+    answer = daemon.wait(job)
+    assert answer["state"] == "failed"
+    assert "run directory is gone" in daemon.get(f"/v1/jobs/{job}")["failure"]["why"]
+    os.kill(shim, 9)
+    daemon.let_end()
+
+
+# ---------------------------------------------------------------------- not ours
+
+
+def refused(daemon):
+    """A daemon that does not start, and what it says."""
+    process = daemon.spawn()
+    assert process.wait(30) == 2
+    text = daemon.log()
+    assert "Traceback" not in text
+    assert str(daemon.state) in text
+    assert "phalanx: error:" in text
+    return text
+
+
+def test_state_directory_that_others_may_write_to(daemon):
+    daemon.state.chmod(0o777)
+    process = daemon.spawn()
+    # Ours, so it is made private; or refused. Never used as it is.
+    until(lambda: process.poll() is not None or (daemon.state.stat().st_mode & 0o022) == 0, "either")
+    process.kill()
+    process.wait()
+
+
+@ROOT_ONLY
+def test_state_directory_of_somebody_else(daemon):
+    os.chown(daemon.state, 65534, 65534)
+    assert "PHALANX_HOME" in refused(daemon)
+
+
+def test_state_directory_that_is_a_file(daemon):
+    daemon.state.rmdir()
+    daemon.state.write_text("")
+    refused(daemon)
+    assert daemon.state.read_text() == ""
+
+
+@ROOT_ONLY
+def test_state_directory_on_a_read_only_file_system(disk, small):
+    disk.make_readonly()
+    assert "read-only" in refused(small).lower()
+
+
+@ROOT_ONLY
+def test_read_only_after_it_was_used_keeps_everything(disk, small):
+    daemon = small.start()
+    job = daemon.submit("true")
+    daemon.wait(job)
+    daemon.stop()
+    disk.make_readonly()
+    assert "read-only" in refused(daemon).lower()
+    subprocess.run(["mount", "-o", "remount,rw", str(disk.path)], check=True)
+    daemon.start()
+    assert daemon.row(job)["state"] == "completed"
+
+
+def test_second_daemon_ends_at_once_and_leaves_the_first_alone(daemon):
+    daemon.start()
+    job = daemon.submit(HELD)
+    daemon.wait_started(job, 2)
+    assert daemon.spawn().wait(30) == 0
+    assert daemon.get("/v1/status")["pid"] == daemon.process.pid
+    assert daemon.row(job)["state"] == "running"
+    assert (daemon.state / "daemon.json").exists(), "clients still find the first"
+    daemon.let_end()
+    daemon.wait(job)
