@@ -16,9 +16,7 @@ def make(devices: list[tuple[tuple[int, int], ...]], uuids: list[str] | None = N
     live = Live(7, 3, members)
     owner = Job(7, 0, 0, "ada", "train", GANG, "starting", 0, 0.0, **job)
     setting = Setting(uuids or [f"GPU-{at}" for at in range(8)], 29500, "/state/runs/7.3")
-    return [
-        environment({"HOME": "/u/ada", "RANK": "99"}, owner, live, member, setting) for member in members.values()
-    ]
+    return [environment({"HOME": "/u/ada", "RANK": "99"}, owner, live, member, setting) for member in members.values()]
 
 
 def test_single_devices_are_seen_by_the_whole_gang_in_order_of_rank():

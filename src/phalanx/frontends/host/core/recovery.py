@@ -208,9 +208,12 @@ class Recovery:
 
     async def _clear(self, stray: Found) -> None:
         """A run that nobody knows of: it ends here."""
+        if stray.done:  # only its logs are left
+            await self.hub.launcher.forget(stray.run)
+            return
         self.strays += 1
         log.warning("run %s belongs to no job of ours; it is killed", stray.run)
-        if stray.alive and not stray.done:
+        if stray.alive:
             await self.hub.launcher.stop(stray.run, None, "KILL", 0.0)
         else:
             await self.hub.launcher.forget(stray.run)
