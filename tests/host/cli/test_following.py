@@ -209,7 +209,10 @@ class Terminal:
     def __init__(self, *words, second_s=60):
         self.read_end, inside = pty.openpty()
         # On a busy machine two seconds may pass before a test has pressed the key again.
-        code = f"import phalanx.cli.host.run as run; run._SECOND_S = {second_s}\nfrom phalanx.cli import main; main()"
+        # Whoever runs the tests in the background ignores Ctrl-C, and so would everybody they start.
+        awake = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        slow = f"import phalanx.cli.host.run as run; run._SECOND_S = {second_s}"
+        code = f"{awake}\n{slow}\nfrom phalanx.cli import main; main()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *words],
             stdin=inside, stdout=inside, stderr=inside, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},

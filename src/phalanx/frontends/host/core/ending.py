@@ -56,7 +56,8 @@ class Ending:
         elif event.kind == "empty":
             await self.finish(job, live)
         elif event.kind == "lost":
-            if live.failure is None and live.purpose is None:
+            # Before the gate was opened nothing was lost: whoever opens it will see that nobody is there.
+            if live.failure is None and live.purpose is None and live.phase != "preparing":
                 live.failure = {"rank": None, "why": "its shim was killed; what was left of it has been killed too"}
             await self.finish(job, live)
         elif event.kind == "stuck":

@@ -46,7 +46,10 @@ class Housekeeping:
         changes = [PutMeta("decayed", msgspec.json.encode(decayed))]
         if mark is not None:
             changes.append(PutMeta("clock", msgspec.json.encode(mark())))
-        await self.hub.store.write(*changes)
+        try:
+            await self.hub.store.write(*changes)
+        except StoreFull:
+            log.info("the disk is full; what is worth remembering is written the next time")
 
     def recall(self) -> None:
         """What queues used, as far as it was written down and their kinds are the same."""

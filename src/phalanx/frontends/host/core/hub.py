@@ -114,6 +114,7 @@ class Hub:
     dirty: bool = True  # something happened that could change the plan
     look_at_devices: Callable[[], Coroutine[Any, Any, None]] = _look_nowhere
     broken: asyncio.Event = field(default_factory=asyncio.Event)  # the store failed: stop, and let the next one look
+    _queue: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while somebody waits for room on the disk
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def now_us(self) -> int:
@@ -142,19 +143,25 @@ class Hub:
 
     async def _write(self, *changes: Change) -> list[object]:
         """A full disk is waited for: what happened to processes has happened, and must be written down."""
-        told = False
-        while True:
+        if not self._queue.locked():
             try:
-                return await self.store.write(*changes)
-            except StoreBroken:
-                self.broken.set()
-                self.wake.set()
-                raise
+                return await self._write_once(*changes)
             except StoreFull:
-                if not told:
-                    log.warning("the disk is full: what happened cannot be written down yet; make room")
-                told = True
-                await self.clock.sleep(1.0)
+                log.warning("the disk is full: what happened cannot be written down yet; make room")
+        async with self._queue:  # one after the other, or what happened first would be written over what happened last
+            while True:
+                try:
+                    return await self._write_once(*changes)
+                except StoreFull:
+                    await self.clock.sleep(1.0)
+
+    async def _write_once(self, *changes: Change) -> list[object]:
+        try:
+            return await self.store.write(*changes)
+        except StoreBroken:
+            self.broken.set()
+            self.wake.set()
+            raise
 
     def _publish(self, happening: Happening) -> None:
         for listener in list(self.listeners):

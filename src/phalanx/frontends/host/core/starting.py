@@ -62,8 +62,8 @@ class Starting:
         for number in list(self.waiting):
             job = self.hub.register.by_id[number]
             live = job.next
-            if live is None:
-                del self.waiting[number]
+            if live is None or job.ended:
+                self.drop(job)
             elif job.live is None and not self.hub.occupancy.blockers(live.members.values()):
                 del self.waiting[number]
                 self._take(job, live)

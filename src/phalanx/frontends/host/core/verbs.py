@@ -87,6 +87,8 @@ class Verbs:
                 f"submit it elastic (-g 2:8), or while it waits: phalanx edit {job.id} --members {members}",
             )
         live = job.live
+        if live is not None and live.purpose is not None:
+            raise Refused("conflict", f"job {job.id} is being ended", f"phalanx show {job.id}")
         if members is not None and live is not None and not self.ending.resizing.all_speak(live, "shrink"):
             raise Refused(
                 "conflict",
