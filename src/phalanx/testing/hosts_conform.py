@@ -6,20 +6,24 @@ becomes of its plans. Both tell their decisions in the same words, gang by gang 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
 
 from phalanx.control import forward
+from phalanx.control.forward import End, Forward
 from phalanx.engine import cycle
+from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core import core as host_core
 from phalanx.frontends.host.core import housekeeping
 from phalanx.frontends.host.core import planner as host_planner
+from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.messages import Accepted
 from phalanx.frontends.host.ports import Order, Refused
 from phalanx.frontends.host.settings import Settings
@@ -35,7 +39,7 @@ from phalanx.model.topology import Topology
 from phalanx.perfmodel.speedup import Linear
 from phalanx.policy import named
 from phalanx.testing.hosts import HostWorld, Setup, caller_of, make_submission
-from phalanx.testing.hosts_loop import SUBMITS, WORDS
+from phalanx.testing.hosts_loop import LIMITS, SUBMITS, WORDS
 from phalanx.testing.hosts_machine import Script
 from phalanx.testing.hosts_scripts import WorkScript
 
@@ -43,6 +47,7 @@ from phalanx.testing.hosts_scripts import WorkScript
 HOST_WORDS = ("cancel", "release", "resize")
 
 _LONG_S = 1e7
+AHEAD: Final = Forward._ahead  # noqa: SLF001 - to be called by what stands in for it
 
 Line = tuple[int, str, str, Any]  # when, what, who, and how it sits
 
@@ -143,7 +148,7 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
         story.lines += _tell(snapshot.now_us, plan, names)
         return plan
 
-    with patch.object(forward, "schedule", listen):
+    with patch.object(forward, "schedule", listen), patch.object(Forward, "_ahead", _find_ahead):
         result = simulate(scenario, policy)
     for gang in result.gangs:
         start_us = _first_stay(gang.history)
@@ -153,6 +158,19 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
             story.ends[gang.name] = gang.end_us
         story.states[gang.name] = gang.state
     return story
+
+
+def _find_ahead(self: Forward) -> list[int]:
+    """Without ends that will not come: the simulator walks those instants too, and a daemon never hears of them."""
+    ends = self._ends  # noqa: SLF001 - what stands in for a method may look at what it looks at
+    while ends and _is_void(self, *ends[0]):
+        heapq.heappop(ends)
+    return AHEAD(self)
+
+
+def _is_void(walk: Forward, at_us: int, sequence: int, attempt: int, end: End) -> bool:
+    record = walk.state.records[end.gang]
+    return record.phase is not Phase.RUNNING or record.attempts != attempt or not walk.truth.stands(end)
 
 
 def _first_stay(history: Sequence[Entry]) -> int | None:
@@ -226,9 +244,16 @@ class _Player:
     def _script(self, order: Order) -> Script:
         return self.scripts[self._names[str(order.job)]]
 
-    def _hush(self) -> bool:
-        """Before a pass everybody says what they have to say; of an instant that is over nobody speaks."""
+    def _hush(self, rank: int) -> bool:
+        """Before a pass everybody says what they have to say. That alone is no reason for one."""
+        core = self.world.core
+        if core is None or (rank >= LIMITS and not self._plans_now(core)):
+            return False
         return sum(script.speak() for script in self.scripts.values()) > 0
+
+    def _plans_now(self, core: Core) -> bool:
+        wake_at_us = core._wake_at_us  # noqa: SLF001 - the one thing that nobody else needs to know
+        return core.hub.dirty or (wake_at_us is not None and wake_at_us <= self.world.now_us)
 
     def _note_start(self, job: int) -> None:
         self.story.starts.setdefault(self._names[str(job)], self.world.now_us)
@@ -275,7 +300,12 @@ class _Player:
         body: Mapping[str, Any] = {}
         if event.verb == "resize":
             body = {"members": "auto" if event.members is None else event.members}
-        self.world.ask(lambda core: core.act(caller_of(gang.user), str(number), event.verb, body))
+        self.world.ask(lambda core: core.act(caller_of(gang.user), str(number), event.verb, body), self._on_said)
+
+    def _on_said(self, reply: object) -> None:
+        """The simulator plans at every event, also where it came to nothing."""
+        if isinstance(reply, Refused) and self.world.core is not None:
+            self.world.core.hub.stir()
 
     # ------------------------------------------------------------------ the end
 

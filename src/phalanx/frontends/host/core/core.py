@@ -69,7 +69,6 @@ class Core:
         self.ending = Ending(hub, self.starting, self.resizing, self.books)
         rules = Rules(hub.settings.display_processes, hub.settings.small_use_bytes)
         self.watching = Watching(hub, devices, self.starting, rules)
-        hub.look_at_devices = self.watching.look
         self.forecaster = Forecaster(hub, self.predictions)
         self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
         self.teller = Teller(hub, self.forecaster)
@@ -97,7 +96,8 @@ class Core:
         self.predictions.load(hub.store.ended(limit=2000))
         await Recovery(hub, self.admission, self.starting, self.ending).run()
         self._recovered.set()
-        await self.watching.look()  # only now is it known which processes are our own
+        hub.look_at_devices = self.watching.look  # only now is it known which processes are our own
+        await self.watching.look()
         self.house.begin()
         hub.stir()
 

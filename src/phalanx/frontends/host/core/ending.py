@@ -99,9 +99,10 @@ class Ending:
 
     def stop(self, job: Job, live: Live, purpose: str, by: str) -> None:
         """End an attempt; written down first, then told."""
-        self.hub.spawn(self._stop(job, live, purpose, by))
+        self.hub.spawn(self.stop_now(job, live, purpose, by))
 
-    async def _stop(self, job: Job, live: Live, purpose: str, by: str, facts: Iterable[Fact] = ()) -> None:
+    async def stop_now(self, job: Job, live: Live, purpose: str, by: str, facts: Iterable[Fact] = ()) -> None:
+        """The same, on disk when it returns; from the first moment on nobody else ends it for another purpose."""
         hub = self.hub
         if live.purpose == CANCEL or live.phase == "gone":
             return
@@ -153,7 +154,7 @@ class Ending:
             job.state = "pending"
             self.hub.spawn(self.hub.commit(UpdateJob(job.id, state="pending"), facts=[fact]))
         elif job.live.purpose is None:
-            self.hub.spawn(self._stop(job, job.live, EVICT, by, facts=[fact]))
+            self.hub.spawn(self.stop_now(job, job.live, EVICT, by, facts=[fact]))
 
     async def cancel(self, job: Job, by: str) -> None:
         """Nobody wants the job any more. When this returns nothing of it will ever start again."""
@@ -166,7 +167,7 @@ class Ending:
         if job.live is None:
             await self.close(job, "cancelled", [(job.id, "cancel", {"by": by})])
         else:
-            await self._stop(job, job.live, CANCEL, by, facts=[(job.id, "cancelling", {"by": by})])
+            await self.stop_now(job, job.live, CANCEL, by, facts=[(job.id, "cancelling", {"by": by})])
         await self.cancel_others(doomed, f"{job.id} was cancelled")
         hub.stir()
 
@@ -181,7 +182,7 @@ class Ending:
             if job.live is None:
                 await self.close(job, "cancelled", [(job.id, "cancel", {"by": because})])
             else:
-                await self._stop(job, job.live, CANCEL, because)
+                await self.stop_now(job, job.live, CANCEL, because)
 
     # ------------------------------------------------------------------ the end
 

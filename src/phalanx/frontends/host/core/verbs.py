@@ -65,8 +65,8 @@ class Verbs:
             raise Refused("conflict", f"job {job.id} is {job.state}, not running", f"phalanx show {job.id}")
         by = "a drill" if body.get("drill") else caller.user
         self.hub.planner.requeue(self.hub.now_us(), job.number)
-        await self.hub.commit(facts=[(job.id, "evict", {"cause": "drill" if body.get("drill") else "person"})])
-        self.ending.stop(job, live, EVICT, by)
+        fact = (job.id, "evict", {"cause": "drill" if body.get("drill") else "person"})
+        await self.ending.stop_now(job, live, EVICT, by, [fact])
         self.hub.stir()
 
     # ------------------------------------------------------------------ sizes

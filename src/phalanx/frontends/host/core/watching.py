@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from phalanx.frontends.host.core.hub import CHECKED, Hub, log
+from phalanx.frontends.host.core.planner import NODE
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.ports import DeviceReading, Devices
 from phalanx.frontends.host.strangers import Rules, Stranger, Watch, find_strangers
@@ -61,10 +62,13 @@ class Watching:
         closed |= {device for device, why in hub.occupancy.closed.items() if why.startswith("quarantined")}
         self._take_back(closed - self._closed)
         for device in sorted(closed - self._closed):
-            hub.planner.occupy(hub.now_us(), device)
             if hub.occupancy.closed.get(device, CHECKED) == CHECKED:
                 hub.occupancy.closed[device] = self.why(device)
             log.warning("gpu %d is not given away: %s", device, self.why(device))
+        for device in sorted(closed):
+            # Also of one that was closed while a run of ours had it, when that is gone.
+            if hub.planner.state.device_free[NODE, device] > 0:
+                hub.planner.occupy(hub.now_us(), device)
         for device in sorted(self._closed - closed):
             hub.planner.leave_free(hub.now_us(), device)
             hub.occupancy.closed.pop(device, None)
