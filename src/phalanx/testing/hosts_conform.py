@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from phalanx.control import forward
-from phalanx.control.forward import End, Forward
+from phalanx.control.forward import End, Forward, Remains
 from phalanx.engine import cycle
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -24,6 +24,7 @@ from phalanx.frontends.host.core import core as host_core
 from phalanx.frontends.host.core import housekeeping
 from phalanx.frontends.host.core import planner as host_planner
 from phalanx.frontends.host.core.core import Core
+from phalanx.frontends.host.core.planner import Acts, Begin, Planner
 from phalanx.frontends.host.messages import Accepted
 from phalanx.frontends.host.ports import Order, Refused
 from phalanx.frontends.host.settings import Settings
@@ -31,9 +32,10 @@ from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.result import Entry
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario
+from phalanx.frontends.sim.world import World
 from phalanx.model.fleet import Node
 from phalanx.model.gang import After, Shape
-from phalanx.model.plan import Bind, Evict, Plan, Resize
+from phalanx.model.plan import Bind, Evict, Guest, Plan, Resize
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Topology
 from phalanx.perfmodel.speedup import Linear
@@ -48,6 +50,7 @@ HOST_WORDS = ("cancel", "release", "resize")
 
 _LONG_S = 1e7
 AHEAD: Final = Forward._ahead  # noqa: SLF001 - to be called by what stands in for it
+STOP: Final = World.stop
 
 Line = tuple[int, str, str, Any]  # when, what, who, and how it sits
 
@@ -148,7 +151,11 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
         story.lines += _tell(snapshot.now_us, plan, names)
         return plan
 
-    with patch.object(forward, "schedule", listen), patch.object(Forward, "_ahead", _find_ahead):
+    with (
+        patch.object(forward, "schedule", listen),
+        patch.object(Forward, "_ahead", _find_ahead),
+        patch.object(World, "stop", _stop_without_a_word),
+    ):
         result = simulate(scenario, policy)
     for gang in result.gangs:
         start_us = _first_stay(gang.history)
@@ -160,9 +167,14 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
     return story
 
 
+def _stop_without_a_word(self: World, number: int, now_us: int, **how: Any) -> Remains:
+    """Of a gang that was evicted a daemon does not know how much is left to do; it plans with its walltime again."""
+    return replace(STOP(self, number, now_us, **how), left_us=None)
+
+
 def _find_ahead(self: Forward) -> list[int]:
     """Without ends that will not come: the simulator walks those instants too, and a daemon never hears of them."""
-    ends = self._ends  # noqa: SLF001 - what stands in for a method may look at what it looks at
+    ends = self._ends
     while ends and _is_void(self, *ends[0]):
         heapq.heappop(ends)
     return AHEAD(self)
@@ -213,6 +225,7 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
         player = _Player(world, scenario, story)
         with (
             patch.object(host_planner, "schedule", player.listen),
+            patch.object(Planner, "_begin", _begin_well_mannered),
             # Nobody is there to be looked for, and days pass.
             patch.object(host_core, "NAP_S", _LONG_S),
             patch.object(housekeeping, "MEMORY_EVERY_US", round(_LONG_S * 1e6)),
@@ -223,6 +236,11 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
             world.run_until(until_us)
         player.close()
     return story
+
+
+def _begin_well_mannered(self: Planner, bind: Bind, acts: Acts) -> None:
+    """Whoever begins can be resized in the next pass of the same instant, as in the simulator; live, after a greeting."""
+    acts.done.append(Begin(bind.gang, bind.seats, guest=bind.guest is not Guest.NO))
 
 
 class _Player:
