@@ -6,25 +6,20 @@ becomes of its plans. Both tell their decisions in the same words, gang by gang 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 from phalanx.control import forward
-from phalanx.control.forward import End, Forward, Remains
 from phalanx.engine import cycle
-from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core import core as host_core
 from phalanx.frontends.host.core import housekeeping
 from phalanx.frontends.host.core import planner as host_planner
-from phalanx.frontends.host.core.core import Core
-from phalanx.frontends.host.core.planner import Acts, Begin, Planner
 from phalanx.frontends.host.messages import Accepted
 from phalanx.frontends.host.ports import Order, Refused
 from phalanx.frontends.host.settings import Settings
@@ -32,16 +27,15 @@ from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.result import Entry
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario
-from phalanx.frontends.sim.world import World
 from phalanx.model.fleet import Node
 from phalanx.model.gang import After, Shape
-from phalanx.model.plan import Bind, Evict, Guest, Plan, Resize
+from phalanx.model.plan import Bind, Evict, Plan, Resize
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Topology
 from phalanx.perfmodel.speedup import Linear
 from phalanx.policy import named
 from phalanx.testing.hosts import HostWorld, Setup, caller_of, make_submission
-from phalanx.testing.hosts_loop import LIMITS, SUBMITS, WORDS
+from phalanx.testing.hosts_loop import SUBMITS, WORDS
 from phalanx.testing.hosts_machine import Script
 from phalanx.testing.hosts_scripts import WorkScript
 
@@ -49,8 +43,6 @@ from phalanx.testing.hosts_scripts import WorkScript
 HOST_WORDS = ("cancel", "release", "resize")
 
 _LONG_S = 1e7
-AHEAD: Final = Forward._ahead  # noqa: SLF001 - to be called by what stands in for it
-STOP: Final = World.stop
 
 Line = tuple[int, str, str, Any]  # when, what, who, and how it sits
 
@@ -151,11 +143,7 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
         story.lines += _tell(snapshot.now_us, plan, names)
         return plan
 
-    with (
-        patch.object(forward, "schedule", listen),
-        patch.object(Forward, "_ahead", _find_ahead),
-        patch.object(World, "stop", _stop_without_a_word),
-    ):
+    with patch.object(forward, "schedule", listen):
         result = simulate(scenario, policy)
     for gang in result.gangs:
         start_us = _first_stay(gang.history)
@@ -165,24 +153,6 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
             story.ends[gang.name] = gang.end_us
         story.states[gang.name] = gang.state
     return story
-
-
-def _stop_without_a_word(self: World, number: int, now_us: int, **how: Any) -> Remains:
-    """Of a gang that was evicted a daemon does not know how much is left to do; it plans with its walltime again."""
-    return replace(STOP(self, number, now_us, **how), left_us=None)
-
-
-def _find_ahead(self: Forward) -> list[int]:
-    """Without ends that will not come: the simulator walks those instants too, and a daemon never hears of them."""
-    ends = self._ends
-    while ends and _is_void(self, *ends[0]):
-        heapq.heappop(ends)
-    return AHEAD(self)
-
-
-def _is_void(walk: Forward, at_us: int, sequence: int, attempt: int, end: End) -> bool:
-    record = walk.state.records[end.gang]
-    return record.phase is not Phase.RUNNING or record.attempts != attempt or not walk.truth.stands(end)
 
 
 def _first_stay(history: Sequence[Entry]) -> int | None:
@@ -225,7 +195,6 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
         player = _Player(world, scenario, story)
         with (
             patch.object(host_planner, "schedule", player.listen),
-            patch.object(Planner, "_begin", _begin_well_mannered),
             # Nobody is there to be looked for, and days pass.
             patch.object(host_core, "NAP_S", _LONG_S),
             patch.object(housekeeping, "MEMORY_EVERY_US", round(_LONG_S * 1e6)),
@@ -236,11 +205,6 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
             world.run_until(until_us)
         player.close()
     return story
-
-
-def _begin_well_mannered(self: Planner, bind: Bind, acts: Acts) -> None:
-    """Whoever begins can be resized in the next pass of the same instant, as in the simulator; live, after a greeting."""
-    acts.done.append(Begin(bind.gang, bind.seats, guest=bind.guest is not Guest.NO))
 
 
 class _Player:
@@ -262,16 +226,9 @@ class _Player:
     def _script(self, order: Order) -> Script:
         return self.scripts[self._names[str(order.job)]]
 
-    def _hush(self, rank: int) -> bool:
-        """Before a pass everybody says what they have to say. That alone is no reason for one."""
-        core = self.world.core
-        if core is None or (rank >= LIMITS and not self._plans_now(core)):
-            return False
+    def _hush(self) -> bool:
+        """Before a pass everybody says what they have to say; of an instant that is over nobody speaks."""
         return sum(script.speak() for script in self.scripts.values()) > 0
-
-    def _plans_now(self, core: Core) -> bool:
-        wake_at_us = core._wake_at_us  # noqa: SLF001 - the one thing that nobody else needs to know
-        return core.hub.dirty or (wake_at_us is not None and wake_at_us <= self.world.now_us)
 
     def _note_start(self, job: int) -> None:
         self.story.starts.setdefault(self._names[str(job)], self.world.now_us)
@@ -318,12 +275,7 @@ class _Player:
         body: Mapping[str, Any] = {}
         if event.verb == "resize":
             body = {"members": "auto" if event.members is None else event.members}
-        self.world.ask(lambda core: core.act(caller_of(gang.user), str(number), event.verb, body), self._on_said)
-
-    def _on_said(self, reply: object) -> None:
-        """The simulator plans at every event, also where it came to nothing."""
-        if isinstance(reply, Refused) and self.world.core is not None:
-            self.world.core.hub.stir()
+        self.world.ask(lambda core: core.act(caller_of(gang.user), str(number), event.verb, body))
 
     # ------------------------------------------------------------------ the end
 

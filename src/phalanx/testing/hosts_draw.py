@@ -72,8 +72,7 @@ def _draw_gang(rng: Random, gpus: int, queues: Sequence[Queue], name: str) -> tu
         user=rng.choice(USERS),
         priority=rng.choice((0, 0, 0, 1, 2)),
         walltime_us=None if walltime is None else walltime * SECOND_US,
-        # Not at an instant of anybody else: a daemon orders it then, and what that frees is free a moment later.
-        kill_after_us=rng.choice((seconds // 2 + 1, seconds + 30)) * SECOND_US + 7 if _odds(rng, 10) else None,
+        kill_after_us=rng.choice((seconds // 2 + 1, seconds + 30)) * SECOND_US if _odds(rng, 10) else None,
         deadline_us=(seconds + rng.choice((10, 200, 900))) * SECOND_US if _odds(rng, 5) else None,
         preemptible=not _odds(rng, 3),
         snapshot=habit if _odds(rng, 2) else None,

@@ -49,8 +49,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_us = 0
         self.turns = 0  # callbacks that ran
-        #: Called with the rank before anything of rank WORDS or later runs; says whether it gave anybody work.
-        self.hush: Callable[[int], bool] | None = None
+        #: Called before anything of rank WORDS or later runs; says whether it gave somebody something to do.
+        self.hush: Callable[[], bool] | None = None
         #: Called when nothing is ready any more.
         self.on_still: Callable[[], None] | None = None
         #: Called for an exception that nobody handles.
@@ -131,8 +131,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not self._timers:
             raise NothingLeft(f"nothing will happen after {self.now_us / 1e6:g} s")
         self.now_us = max(self.now_us, self._timers[0][0])
-        rank = self._timers[0][1]
-        if rank >= WORDS and self.hush is not None and self.hush(rank):
+        if self._timers[0][1] >= WORDS and self.hush is not None and self.hush():
             return
         _, _, _, handle, life = heapq.heappop(self._timers)
         self._run(handle, life)
@@ -169,17 +168,11 @@ class PatientEvent(asyncio.Event):
     def __init__(self, loop: VirtualLoop) -> None:
         """Not set."""
         super().__init__()
-        self._virtual, self._coming = loop, False
+        self._virtual = loop
 
     def set(self) -> None:
         """In a moment that takes no time."""
-        if not self._coming:
-            self._coming = True
-            self._virtual.call_ranked(self._virtual.now_us, LAST, self._set)
-
-    def _set(self) -> None:
-        self._coming = False
-        super().set()
+        self._virtual.call_ranked(self._virtual.now_us, LAST, super().set)
 
 
 class VirtualClock:

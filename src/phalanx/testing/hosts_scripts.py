@@ -49,7 +49,6 @@ class WorkScript:
         self._said_us = -1
         self._greeted: set[tuple[str, int]] = set()
         self.resized = False  # given another size at the instant of its start
-        self._moving = False
 
     def refusal(self, order: Order) -> str | None:
         """It can always be started."""
@@ -92,12 +91,7 @@ class WorkScript:
         if run is not self._run:
             self._run = run
             now_us, pace_us = self._machine.loop.now_us, self._pace_us(len(members))
-            if self._moving:
-                # A live gang that is moved begins anew; the simulator counts no start-up for that, so we do not.
-                self._moving = False
-                self._work.move(now_us, 1, pace_us)
-            else:
-                self._work.begin(now_us, 1, pace_us)
+            self._work.begin(now_us, 1, pace_us)
             if self.resized:
                 # It begins at its new size and nothing holds it up; the simulator counts a pause, so we do.
                 self.resized = False
@@ -118,8 +112,7 @@ class WorkScript:
                 pause_us = self.gang.resize_pause_us
                 self._machine.after(pause_us, lambda: self._machine.end(run, member, 0))
         elif kind == "yield":
-            self._moving = message.get("why") == "the plan"
-            self._stop(run, saves=str(message.get("why", "")).startswith("turn"))
+            self._stop(run, saves=str(message.get("why", "")).startswith(("turn", "the plan")))
             self._machine.say(run, member, answer)
             self._machine.end(run, member, 0)
 
@@ -133,8 +126,7 @@ class WorkScript:
         if self._run is run:
             self._run = None
             self._token += 1
-            if not self._moving:
-                self._work.stop(self._machine.loop.now_us, saves=saves)
+            self._work.stop(self._machine.loop.now_us, saves=saves)
 
     def _expect_end(self, run: Run) -> None:
         self._token += 1

@@ -65,7 +65,7 @@ def test_a_pause_longer_than_the_patience_of_the_machine_is_cut():
     with HostWorld(setup) as world:
         script = WorkScript(world.machine, wide, Truth(1000 * SECOND_US))
         world.machine.scripts = lambda order: script
-        world.loop.hush = lambda rank: script.speak()
+        world.loop.hush = script.speak
         world.boot()
         ada = caller_of("ada")
         submission = make_submission(wide, {})
