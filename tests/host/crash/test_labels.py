@@ -180,7 +180,8 @@ def test_s8_exit_before_commit_the_journal_tells_how_once(crash, script, state, 
     assert crash.daemon.story(job).done
     daemon = crash.recover()
     assert daemon.wait(job) == {"id": job, "state": state, "exit_code": code, "ended": True}
-    assert ran(daemon, job) == {1: [0, 1]}
+    # The first that fails ends the other, perhaps before it has said a word.
+    assert ran(daemon, job) in ([{1: [0, 1]}] if code == 0 else [{1: [0, 1]}, {1: [0]}, {1: [1]}])
     daemon.check_quiet()
     ends = [each for each in daemon.get(f"/v1/jobs/{job}")["history"] if each["event"] in ("complete", "fail")]
     assert len(ends) == 1, ends
