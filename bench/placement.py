@@ -9,8 +9,8 @@ import numpy as np
 from bench.measure import Disagreement, Measured, cpu_times, median
 from bench.reference import Ask, Plain, place_plainly
 from bench.worlds import MODELS, make_fleet, make_partly_busy, make_shape
-from phalanx.engine.placement import NoPlace, Wish, place
-from phalanx.engine.view import View
+from phalanx.engine.room.placement import NoPlace, Wish, place
+from phalanx.engine.room.view import View
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form, form_of_gang
 from phalanx.model.gang import Gang, Role, Shape, Sizes

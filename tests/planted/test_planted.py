@@ -12,17 +12,19 @@ import pytest
 
 from phalanx.control import leaving
 from phalanx.control.tenants import Tenants
-from phalanx.engine import cycle, placement, turns, view
-from phalanx.engine.actions import allocate, by_sums
+from phalanx.engine import cycle
+from phalanx.engine.actions import allocate, single_form
 from phalanx.engine.actions.allocate import Walk
 from phalanx.engine.invariants import InvariantError, Promise
 from phalanx.engine.kernels import devices
-from phalanx.engine.limits import Limits
-from phalanx.engine.placement import NoPlace
-from phalanx.engine.view import View
+from phalanx.engine.order import turns
+from phalanx.engine.room import placement, view
+from phalanx.engine.room.limits import Limits
+from phalanx.engine.room.placement import NoPlace
+from phalanx.engine.room.view import View
 from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.run import simulate
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, occupy
@@ -34,8 +36,8 @@ EASY = named("easy")
 
 
 def make_world(gangs, nodes, events=(), **rest):
-    truths = tuple(Truth(gang.walltime_us) for gang in gangs)
-    return Scenario(make_nodes(*nodes), ("rack",), tuple(gangs), truths, events=events, **rest)
+    true_runs = tuple(TrueRun(gang.walltime_us) for gang in gangs)
+    return Scenario(make_nodes(*nodes), ("rack",), tuple(gangs), true_runs, events=events, **rest)
 
 
 #: Busy, with everything a plant could spoil: roles, shares, groups, limits, a cordon, and a head that waits.
@@ -251,8 +253,8 @@ JOBS = [Job(0, 6, 10, 10), Job(1, 8, 10, 10), Job(2, 2, 30, 30), Job(3, 1, 5, 5)
 def find_departure(policy, textbook):
     """Jobs that start at another time than the papers say."""
     gangs = [make_gang(f"j{i}", f"{j.size} slot=1", submit=j.submit, walltime=j.estimate) for i, j in enumerate(JOBS)]
-    truths = tuple(Truth(job.duration * SECOND_US) for job in JOBS)
-    result = simulate(Scenario(make_nodes("8 slot=1"), (), tuple(gangs), truths), policy)
+    true_runs = tuple(TrueRun(job.duration * SECOND_US) for job in JOBS)
+    result = simulate(Scenario(make_nodes("8 slot=1"), (), tuple(gangs), true_runs), policy)
     starts = [gang.start_us // SECOND_US for gang in result.gangs]
     expected = textbook(JOBS, 8)
     return None if starts == expected else (starts, expected)
@@ -261,7 +263,7 @@ def find_departure(policy, textbook):
 @pytest.fixture
 def only_the_general_walk(monkeypatch):
     """These jobs are all of one form, and a quicker walk would decide about them."""
-    monkeypatch.setattr(cycle, "sums_decide", lambda *_: False)
+    monkeypatch.setattr(cycle, "is_single_form", lambda *_: False)
 
 
 @pytest.mark.usefixtures("only_the_general_walk")
@@ -278,5 +280,5 @@ def test_somebody_overtakes_under_fcfs(monkeypatch):
 
 
 def test_the_quick_walk_forgets_what_the_head_needs(monkeypatch):
-    monkeypatch.setattr(by_sums, "_find_start", lambda *_: (by_sums.NEVER, 0))
+    monkeypatch.setattr(single_form, "_find_start", lambda *_: (single_form.NEVER, 0))
     assert find_departure("easy", run_easy) is not None

@@ -1,4 +1,4 @@
-"""The harness can fail, about everything that is taken, lent, moved, hurt and grown: one planted mistake per test.
+"""The harness can fail, about everything that is taken, lent, moved, degraded and grown: one planted mistake per test.
 
 As in `test_planted`: a plant is a change to the running engine, made by `monkeypatch`. Where no single promise is
 broken by a mistake, the run comes out differently from what the rules say; `FATES` are those outcomes.
@@ -9,16 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phalanx.control import folding, hurting
-from phalanx.engine import cycle, fairshare, moves, turns
+from phalanx.control import folding, losses
+from phalanx.engine import cycle, fairshare
 from phalanx.engine.actions import allocate, grow, repair
 from phalanx.engine.invariants import InvariantError, Promise
-from phalanx.engine.permits import Permits
-from phalanx.engine.roster import Roster, Sitter
-from phalanx.engine.taking import _Search
+from phalanx.engine.making_room import moves
+from phalanx.engine.making_room.permits import Permits
+from phalanx.engine.making_room.preemption import _Search
+from phalanx.engine.order import turns
+from phalanx.engine.reclaimable import Occupant, Reclaimable
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.life import Life
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.progress import Progress
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.gang import SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
@@ -32,9 +34,9 @@ def make_world(nodes, *gangs, queues=(), events=(), spares=0):
     """Nodes of one line; gangs run as long as they say."""
     made = make_nodes(nodes)
     made = tuple(replace(node, spare=index >= len(made) - spares) for index, node in enumerate(made))
-    truths = tuple(Truth(gang.walltime_us or 1000 * SECOND_US) for gang in gangs)
+    true_runs = tuple(TrueRun(gang.walltime_us or 1000 * SECOND_US) for gang in gangs)
     tenants = (Queue(DEFAULT_QUEUE), *queues)
-    return Scenario(made, (), gangs, truths, queues=tenants, events=events, until_us=86400 * SECOND_US)
+    return Scenario(made, (), gangs, true_runs, queues=tenants, events=events, until_us=86400 * SECOND_US)
 
 
 def soft(name, line, **rest):
@@ -176,20 +178,20 @@ def test_somebody_is_evicted_and_nobody_starts(monkeypatch):
 
 
 def test_an_equal_is_evicted(monkeypatch):
-    real = Permits.asker
-    monkeypatch.setattr(Permits, "asker", lambda *args, **rest: replace(real(*args, **rest), priority=1))
+    real = Permits.claimant
+    monkeypatch.setattr(Permits, "claimant", lambda *args, **rest: replace(real(*args, **rest), priority=1))
     assert find_fault("equals") == {Promise.RIGHTS}
 
 
 def test_somebody_who_may_not_be_stopped_is_evicted(monkeypatch):
-    real = Roster.__init__
+    real = Reclaimable.__init__
 
     def forgetful(self, snapshot, *rest):
         gangs = [replace(gang, preemptible=True) for gang in snapshot.gangs]
         running = replace(snapshot.running, preemptible=np.ones_like(snapshot.running.preemptible))
         real(self, replace(snapshot, gangs=gangs, running=running), *rest)
 
-    monkeypatch.setattr(Roster, "__init__", forgetful)
+    monkeypatch.setattr(Reclaimable, "__init__", forgetful)
     monkeypatch.setattr(cycle, "is_restless", lambda *_: True)
     policy, options, world = WORLDS["hard"]
     # Somebody else can be stopped, or nobody would look for anybody at all.
@@ -200,7 +202,9 @@ def test_somebody_who_may_not_be_stopped_is_evicted(monkeypatch):
             policy,
             options,
             replace(
-                world, gangs=(*world.gangs, soft("late", "1 gpu=1", submit=1)), truths=(*world.truths, world.truths[0])
+                world,
+                gangs=(*world.gangs, soft("late", "1 gpu=1", submit=1)),
+                true_runs=(*world.true_runs, world.true_runs[0]),
             ),
         ),
     )
@@ -240,7 +244,7 @@ def test_waiting_is_never_worth_it(monkeypatch):
                        make_gang("high", "1 gpu=1", submit=100, priority=1, walltime=50))  # fmt: skip
     monkeypatch.setitem(WORLDS, "short", ("fair", {}, short))
     assert tell("short")["low"] == [("bind", 0), ("complete", 1000)]
-    monkeypatch.setattr(Roster, "restart_us", lambda *_: 0)
+    monkeypatch.setattr(Reclaimable, "restart_us", lambda *_: 0)
     assert tell("short")["low"] != [("bind", 0), ("complete", 1000)]
 
 
@@ -248,16 +252,16 @@ def test_waiting_is_never_worth_it(monkeypatch):
 
 
 def test_a_gang_gives_more_than_its_surplus(monkeypatch):
-    real = Roster.give
+    real = Reclaimable.give
 
-    def generous(self, gift, beneficiary):
-        real(self, gift, beneficiary)
-        if not gift.whole:
-            seats = gift.sitter.seats[0]
+    def generous(self, release, beneficiary):
+        real(self, release, beneficiary)
+        if not release.whole:
+            seats = release.occupant.seats[0]
             left = replace(seats, nodes=seats.nodes[1:], counts=seats.counts[1:], devices=seats.devices[1:], members=-1)
-            gift.sitter.seats = (left,)
+            release.occupant.seats = (left,)
 
-    monkeypatch.setattr(Roster, "give", generous)
+    monkeypatch.setattr(Reclaimable, "give", generous)
     assert Promise.WHOLE in find_fault("lend")
 
 
@@ -267,7 +271,7 @@ def test_surplus_is_taken_by_somebody_who_may_not(monkeypatch):
 
 
 def test_a_pinned_gang_lends(monkeypatch):
-    monkeypatch.setattr(Sitter, "exact", property(lambda _: False, lambda *_: None), raising=False)
+    monkeypatch.setattr(Occupant, "exact", property(lambda _: False, lambda *_: None), raising=False)
     assert find_fault("pinned") == {Promise.SIZE}
 
 
@@ -278,7 +282,7 @@ def test_seats_are_given_while_somebody_is_still_leaving(monkeypatch):
 
 def test_seats_that_were_left_are_kept_for_ever(monkeypatch):
     """Rows of nobody outlive their time."""
-    monkeypatch.setattr(hurting, "vacate_due", lambda state: bool(state.vacating) and not state.vacating.clear())
+    monkeypatch.setattr(losses, "vacate_due", lambda state: bool(state.vacating) and not state.vacating.clear())
     policy, options, world = WORLDS["pinned"]
     shrinks = replace(
         world,
@@ -317,7 +321,7 @@ def test_a_change_of_size_costs_nothing(monkeypatch):
     watch, _ = run("lend")
     assert watch.parts["resize"] > 0
     monkeypatch.setattr(
-        Life,
+        Progress,
         "resize",
         lambda self, now, units, pace: (
             self.advance(now),
@@ -350,8 +354,8 @@ def test_somebody_yields_who_cannot_save_its_work(monkeypatch):
 
 
 def test_whoever_yields_begins_again_from_nothing(monkeypatch):
-    real = Life.stop
-    monkeypatch.setattr(Life, "stop", lambda self, now, *, saves: real(self, now, saves=False))
+    real = Progress.stop
+    monkeypatch.setattr(Progress, "stop", lambda self, now, *, saves: real(self, now, saves=False))
     watch, result = run("turns")
     assert watch.parts["lost"] > 0
     assert result.metrics["makespan_s"] > 800
@@ -374,24 +378,24 @@ def test_somebody_is_a_guest_whom_nobody_can_send_away(monkeypatch):
 
 
 def test_a_gang_is_mended_twice(monkeypatch):
-    real = cycle.mend
-    monkeypatch.setattr(cycle, "mend", lambda session: real(session) * 2)
+    real = cycle.repair_degraded
+    monkeypatch.setattr(cycle, "repair_degraded", lambda session: real(session) * 2)
     assert find_fault("hurt") == {Promise.ONCE}
 
 
 def test_a_repair_gives_more_than_was_lost(monkeypatch):
     real = repair._repair
 
-    def lavish(view, gang, held, hurt, nodes):
+    def lavish(view, gang, held, degraded, nodes):
         wider = replace(
             gang, roles=tuple(replace(role, sizes=replace(role.sizes, allowed=(3,))) for role in gang.roles)
         )
-        return real(view, wider, held, replace(hurt, lost=tuple(lost + 1 for lost in hurt.lost)), nodes)
+        return real(view, wider, held, replace(degraded, lost=tuple(lost + 1 for lost in degraded.lost)), nodes)
 
     monkeypatch.setattr(repair, "_repair", lavish)
     policy, options, world = WORLDS["hurt"]
     monkeypatch.setitem(WORLDS, "hurt", (policy, options, replace(world, nodes=make_nodes("4 gpu=1"))))
-    assert Promise.HURT in find_fault("hurt")
+    assert Promise.DEGRADED in find_fault("hurt")
 
 
 def test_a_repair_uses_a_cordoned_node(monkeypatch):
@@ -409,55 +413,57 @@ def test_a_spare_is_used_for_a_start(monkeypatch):
     real = cycle.schedule
 
     def lavish(snapshot, policy, **rest):
-        return real(replace(snapshot, nodes=replace(snapshot.nodes, in_service=snapshot.nodes.mending)), policy, **rest)
+        return real(
+            replace(snapshot, nodes=replace(snapshot.nodes, in_service=snapshot.nodes.repairable)), policy, **rest
+        )
 
     monkeypatch.setattr(cycle, "schedule", lavish)
     assert find_fault("spare") == {Promise.SERVICE}
 
 
 def test_seats_are_held_for_ever(monkeypatch):
-    monkeypatch.setattr(hurting, "HOLD_FOR_US", 80000 * SECOND_US)
+    monkeypatch.setattr(losses, "HOLD_FOR_US", 80000 * SECOND_US)
     assert "small" in find_departure("waits")
 
 
-def test_somebody_takes_what_a_hurt_gang_holds(monkeypatch):
-    """A hurt gang is still said to be preemptible."""
-    real = hurting._lose_members
+def test_somebody_takes_what_a_degraded_gang_holds(monkeypatch):
+    """A degraded gang is still said to be preemptible."""
+    real = losses._lose_members
 
     def soft_still(state, number, node):
         loss = real(state, number, node)
         state.running.columns["preemptible"][state.records[number].row] = True
         return loss
 
-    monkeypatch.setattr(hurting, "_lose_members", soft_still)
-    assert Promise.HURT in find_fault("waits")
+    monkeypatch.setattr(losses, "_lose_members", soft_still)
+    assert Promise.DEGRADED in find_fault("waits")
 
 
 def test_what_was_rolled_back_stays_productive(monkeypatch):
     """More work than there is: forty seconds on two devices are counted twice."""
     watch, _ = run("hurt")
     assert (watch.parts["productive"], watch.parts["lost"]) == (500 * 2 * 10**9, 40 * 2 * 10**9)
-    real = Life.stop
+    real = Progress.stop
 
     def proud(self, now, *, saves):
         self.advance(now)
         self.unsaved = 0
         return real(self, now, saves=saves)
 
-    monkeypatch.setattr(Life, "stop", proud)
+    monkeypatch.setattr(Progress, "stop", proud)
     wrong, _ = run("hurt")
     assert wrong.parts["productive"] > watch.parts["productive"]
 
 
 def test_the_ledger_forgets_what_is_held(monkeypatch):
-    real = Life.advance
+    real = Progress.advance
 
     def forgetful(self, now):
         if self.holding:
             self.at_us = now
         real(self, now)
 
-    monkeypatch.setattr(Life, "advance", forgetful)
+    monkeypatch.setattr(Progress, "advance", forgetful)
     assert "the ledger does not sum" in find_fault("waits")
 
 
@@ -465,7 +471,7 @@ def test_the_ledger_forgets_what_is_held(monkeypatch):
 
 
 def test_somebody_is_moved_who_cannot_save_its_work(monkeypatch):
-    monkeypatch.setattr(moves, "_movable", lambda sitter: not (sitter.gone or sitter.moved or sitter.changed))
+    monkeypatch.setattr(moves, "_movable", lambda occupant: not (occupant.gone or occupant.moved or occupant.changed))
     monkeypatch.setattr(moves, "_cost_us", lambda _: 0)
     policy, options, world = WORLDS["move"]
     hard = tuple(replace(gang, snapshot=None) for gang in world.gangs)
@@ -478,5 +484,5 @@ def test_a_move_loses_work(monkeypatch):
         self.stop(now, saves=False)
         self.begin(now, units, pace, anew=False)
 
-    monkeypatch.setattr(Life, "move", careless)
+    monkeypatch.setattr(Progress, "move", careless)
     assert find_departure("drained")

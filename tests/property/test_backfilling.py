@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from phalanx.control import forward
 from phalanx.engine.cycle import schedule
 from phalanx.frontends.sim.run import simulate
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
 from phalanx.testing.checking import play
 from phalanx.testing.textbook import Job, run_conservative, run_easy, run_fcfs
@@ -37,8 +37,8 @@ def run_engine(drawn, nodes, policy, options=None):
         make_gang(f"j{index}", f"{job.size} slot=1", submit=job.submit, walltime=job.estimate)
         for index, job in enumerate(drawn)
     ]
-    truths = tuple(Truth(job.duration * SECOND_US) for job in drawn)
-    result = play(Scenario(make_nodes(nodes), (), tuple(gangs), truths), policy, options)
+    true_runs = tuple(TrueRun(job.duration * SECOND_US) for job in drawn)
+    result = play(Scenario(make_nodes(nodes), (), tuple(gangs), true_runs), policy, options)
     return [gang.start_us // SECOND_US for gang in result.gangs]
 
 
@@ -105,7 +105,7 @@ def make_generous(world):
     """The same world with estimates that are never too small."""
     gangs = [
         replace(gang, walltime_us=max(gang.walltime_us or 2 * truth.duration_us, truth.duration_us))
-        for gang, truth in zip(world.gangs, world.truths, strict=True)
+        for gang, truth in zip(world.gangs, world.true_runs, strict=True)
     ]
     return replace(world, gangs=tuple(gangs))
 

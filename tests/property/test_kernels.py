@@ -13,7 +13,7 @@ from phalanx.engine.kernels.fill import Room, choose_nodes, compute_capability
 from phalanx.engine.kernels.lanes import LaneTable, cut_lanes, find_earliest_reference, trace_lanes
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.kernels.slots import compile_need, compute_slots, count_slots_reference
-from phalanx.engine.search import BudgetSpent, Part, Question, Search, node_holds, pack_devices
+from phalanx.engine.room.packing import BudgetSpent, Part, PackingProblem, Search, node_holds, pack_devices
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.form import RoleForm
 from phalanx.model.gang import Shape
@@ -328,7 +328,7 @@ def draw_question(rng):
         parts.append(Part(need, rng.randint(1, 3), rng.randint(2, 3) if grouped else 1, nodes, domain))
     devices = [tuple(rng.choice([0, 500, 1000, 1000]) for _ in range(2)) for _ in range(count)]
     free = [(sum(row), rng.randint(0, 8) * 1000, 64) for row in devices]
-    return Question(free, devices, fleet.device_column, tuple(parts))
+    return PackingProblem(free, devices, fleet.device_column, tuple(parts))
 
 
 def solvable(question):

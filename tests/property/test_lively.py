@@ -107,18 +107,18 @@ def test_the_ledger_counts_all_the_capacity_there_was(seed):
 @as_drawn
 @given(seed=SEEDS)
 def test_work_is_neither_made_nor_lost(elastic, seed):
-    """Whatever was evicted, moved, resized, hurt and repaired: in the end each job was done once.
+    """Whatever was evicted, moved, resized, degraded and repaired: in the end each job was done once.
 
     At twice the size a linear gang works half as long, so its device time does not depend on the way. An elastic gang
     may be off by the rounding of an instant at every change.
     """
     rng = random.Random(seed)
     world = draw_contest(rng, Contest(elastic=elastic, failures=True))
-    world = replace(world, truths=tuple(replace(truth, speedup=Linear()) for truth in world.truths))
+    world = replace(world, true_runs=tuple(replace(truth, speedup=Linear()) for truth in world.true_runs))
     watch = Watch()
     result = watch.play(world, *draw_policy(rng))
     done = [gang.state == "completed" for gang in result.gangs]
-    pairs = list(zip(world.gangs, world.truths, done, strict=True))
+    pairs = list(zip(world.gangs, world.true_runs, done, strict=True))
     work = sum(truth.duration_us * gang.members_max * 1000 for gang, truth, completed in pairs if completed)
     if all(done):
         slack = 1000 * sum(

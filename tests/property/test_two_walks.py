@@ -12,7 +12,7 @@ from phalanx.control import forward
 from phalanx.engine import cycle
 from phalanx.engine.actions.plan_ahead import PlanAhead
 from phalanx.engine.kernels.slots import compute_slots
-from phalanx.engine.placement import NoPlace, Wish, place, retake, undo
+from phalanx.engine.room.placement import NoPlace, Wish, place, retake, undo
 from phalanx.engine.session import Session
 from phalanx.frontends.sim.run import make_state, simulate
 from phalanx.model.plan import Bind

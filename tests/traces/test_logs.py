@@ -55,9 +55,9 @@ def test_philly(philly):
 
 def test_philly_believed(find, philly):
     rounded = read_any(find("philly/philly.csv.gz"), "64x8", Reading("rounded"))
-    assert rounded.truths == philly.truths
+    assert rounded.true_runs == philly.true_runs
     usual = {hours * 3600 * SECOND_US for hours in (1, 4, 12, 24, 48, 168)}
-    for gang, truth in zip(rounded.gangs, rounded.truths, strict=True):
+    for gang, truth in zip(rounded.gangs, rounded.true_runs, strict=True):
         assert gang.walltime_us in usual or gang.walltime_us == truth.duration_us > max(usual)
 
 
@@ -75,7 +75,7 @@ def test_philly_with_deadlines(find, name, dropped, deadlines):
     assert (len(found.gangs) + found.dropped, found.dropped) == (30_940, dropped)
     assert sum(gang.deadline_us is not None for gang in found.gangs) == deadlines
     assert {gang.submit_us % (60 * SECOND_US) for gang in found.gangs} == {0}
-    for gang, truth in zip(found.gangs, found.truths, strict=True):
+    for gang, truth in zip(found.gangs, found.true_runs, strict=True):
         assert gang.deadline_us is None or gang.deadline_us >= truth.duration_us
         assert gang.user.startswith("vc_")
 
@@ -125,8 +125,8 @@ def test_lublin_is_like_its_authors_own_output(find):
         (lambda s: statistics.mean(gang.members_max for gang in s.gangs), 0.05),
         (lambda s: sum(gang.members_max == 1 for gang in s.gangs) / 10_000, 0.05),
         (lambda s: sum(_power_of_two(gang.members_max) for gang in s.gangs) / 10_000, 0.03),
-        (lambda s: statistics.mean(_log_run(truth) for truth in s.truths), 0.03),
-        (lambda s: statistics.pstdev(_log_run(truth) for truth in s.truths), 0.03),
+        (lambda s: statistics.mean(_log_run(truth) for truth in s.true_runs), 0.03),
+        (lambda s: statistics.pstdev(_log_run(truth) for truth in s.true_runs), 0.03),
         (lambda s: statistics.median(_gaps_s(s)), 0.1),
         (lambda s: sum(gang.submit_us // SECOND_US // 3600 % 24 in range(9, 18) for gang in s.gangs) / 10_000, 0.1),
     ):

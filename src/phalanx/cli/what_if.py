@@ -166,7 +166,7 @@ def run_to(scenario: Scenario, policy: Policy, at_us: int) -> State:
     from phalanx.frontends.sim.world import World
 
     state = make_state(scenario)
-    pairs = list(zip(scenario.gangs, scenario.truths, strict=True))
+    pairs = list(zip(scenario.gangs, scenario.true_runs, strict=True))
     world = World(state, {gang.name: truth for gang, truth in pairs})
     forward = Forward(state, policy, world, Scribe(state, world))
     # A word that nobody understands makes an instant of it, whatever else happens then.

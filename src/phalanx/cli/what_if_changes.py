@@ -19,7 +19,7 @@ from phalanx.control.spec.ties import complete_groups
 from phalanx.control.state import State
 from phalanx.control.what_if import Changes
 from phalanx.frontends.sim.run import curve_of
-from phalanx.frontends.sim.scenario import Truth, read_cluster, read_text
+from phalanx.frontends.sim.scenario import TrueRun, read_cluster, read_text
 from phalanx.model.fleet import Node
 from phalanx.model.resources import DEVICE_KIND, units_per_whole
 
@@ -114,7 +114,7 @@ def _read_gangs(state: State, path: Path) -> tuple[Arrival, ...]:
         later = replace(gang, submit_us=state.now_us + gang.submit_us)
         fields = Fields(entry, entry.value if isinstance(entry.value, dict) else {})
         # Of the truth that a scenario states only the curve is something a gang reports.
-        found.append(Arrival(later, curve_of(later, Truth(1, parse_speedup(fields.get("speedup"))))))
+        found.append(Arrival(later, curve_of(later, TrueRun(1, parse_speedup(fields.get("speedup"))))))
     return tuple(found)
 
 

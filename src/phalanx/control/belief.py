@@ -74,7 +74,7 @@ class Belief:
         course.unsaved_left_us, course.kept = course.left_us, True
         return self._go_on(number, seats, now_us, 0 if habit is None else habit.stall_us + habit.restore_us)
 
-    def ends_mended(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+    def ends_repaired(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """A gang that lost members has as many as it needs again."""
         if number not in self._courses:
             return self._begin(number, seats, now_us)

@@ -18,7 +18,7 @@ def clone_state(state: State) -> State:
         setattr(twin, name, getattr(state, name).copy())
     for name in ("pending", "running", "allocations"):
         setattr(twin, name, _copy_table(getattr(state, name)))
-    twin.trust = copy.deepcopy(state.trust)
+    twin.suspicion = copy.deepcopy(state.suspicion)
     twin.tenants = copy.copy(state.tenants)
     twin.tenants.copy()
     twin.tenants._user_index = dict(state.tenants._user_index)  # noqa: SLF001 - people are added as they appear

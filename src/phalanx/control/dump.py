@@ -116,10 +116,10 @@ def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
             entry["draining"] = True
             if node.name in drains:
                 entry["drain_by_us"] = drains[node.name]
-        if state.trust.kills.get(index):
-            entry["kills_us"] = list(state.trust.kills[index])
-        if index in state.trust.until_us:
-            entry["suspect_until_us"] = state.trust.until_us[index]
+        if state.suspicion.kills.get(index):
+            entry["kills_us"] = list(state.suspicion.kills[index])
+        if index in state.suspicion.until_us:
+            entry["suspect_until_us"] = state.suspicion.until_us[index]
         entries.append(entry)
     return entries
 
@@ -162,9 +162,9 @@ def _dump_gang(state: State, number: int) -> Tree:
         guest = Guest(int(columns["guest"][record.row]))
         entry["run"] |= _said(guest=guest.name.lower() if guest else "")
         entry["seats"] = _dump_seats(state.fleet, record.gang, record.seats)
-    if number in state.hurt:
-        hurt = state.hurt[number]
-        entry["hurt"] = {"lost": list(hurt.lost), "whole": hurt.whole}
+    if number in state.degraded:
+        degraded = state.degraded[number]
+        entry["hurt"] = {"lost": list(degraded.lost), "whole": degraded.whole}
     return entry
 
 

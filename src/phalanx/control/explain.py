@@ -9,9 +9,9 @@ import numpy as np
 
 from phalanx.control.state import State
 from phalanx.engine.cycle import schedule
-from phalanx.engine.limits import Limits
 from phalanx.engine.policy import Policy
-from phalanx.engine.view import find_need
+from phalanx.engine.room.limits import Limits
+from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form, RoleForm
 from phalanx.model.gang import Gang

@@ -16,7 +16,7 @@ from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep
 from phalanx.control.tables import Tables
 from phalanx.engine.actions.grow import COOL_LEAST_US, COOL_PAUSES
 from phalanx.engine.lifecycle import Happening, Phase, advance
-from phalanx.engine.view import find_need
+from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
 
@@ -48,7 +48,7 @@ def fold(state: Tables, plan: Plan) -> Folded:
         if isinstance(decision, Bind):
             _bind(state, decision, leaving, folded, forced=decision.gang in forced)
         elif isinstance(decision, Repair | Restart):
-            _mend(state, decision)
+            _repair(state, decision)
         elif isinstance(decision, Resize | Move):
             _sit(state, decision.gang, decision.seats)
             if isinstance(decision, Resize):
@@ -116,11 +116,11 @@ def _cool(state: Tables, decision: Resize) -> None:
     columns["attained_us"][record.row] = past_of(record).attained_us
 
 
-def _mend(state: Tables, decision: Repair | Restart) -> None:
+def _repair(state: Tables, decision: Repair | Restart) -> None:
     record = state.records[decision.gang]
     columns = state.running.columns
-    was_hurt = record.phase is Phase.HURT
-    if was_hurt:
+    was_degraded = record.phase is Phase.DEGRADED
+    if was_degraded:
         record.phase = advance(record.phase, Happening.REPAIR, record.gang.name)
         columns["preemptible"][record.row] = record.gang.preemptible
         columns["elastic"][record.row] = record.gang.elastic
@@ -133,7 +133,7 @@ def _mend(state: Tables, decision: Repair | Restart) -> None:
     if isinstance(decision, Restart):
         record.attempts += 1
     _sit(state, decision.gang, decision.seats)
-    state.hurt.pop(decision.gang, None)
+    state.degraded.pop(decision.gang, None)
 
 
 def _find_lenders(state: Tables, bind: Bind, leaving: list[_Leaving]) -> dict[int, int]:

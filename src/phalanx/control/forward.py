@@ -1,7 +1,7 @@
 """The engine on a virtual clock: fold events, plan, apply, until nothing happens any more.
 
 Serves whoever looks ahead: the simulator, an expected start, a what-if. What is true (how long a
-gang really runs) comes from a `Truth`; what happened goes to a `Witness`. Neither knows the other.
+gang really runs) comes from a `Truth`; what happened goes to a `Recorder`. Neither knows the other.
 
 All events of one instant are folded before one pass: ends, then node events, then words from
 people, then submits, each in sequence. If the plan makes an event at the same instant, the
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from phalanx.control.hurting import lose_node, note_failure, requeue_hurt, tick
+from phalanx.control.losses import lose_node, note_failure, requeue_degraded, tick
 from phalanx.control.seating import past_of
 from phalanx.control.state import State
 from phalanx.engine.cycle import schedule
@@ -91,7 +91,7 @@ class Truth(Protocol):
         """It saves its work, restores it and goes on elsewhere."""
         ...
 
-    def ends_mended(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+    def ends_repaired(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """A gang that was stopped for lack of members goes on from what it saved."""
         ...
 
@@ -108,7 +108,7 @@ class Truth(Protocol):
         ...
 
 
-class Witness(Protocol):
+class Recorder(Protocol):
     """Who writes down what happened."""
 
     def on_submit(self, number: int, at_us: int) -> None:
@@ -139,9 +139,9 @@ class Witness(Protocol):
 class Forward:
     """One run over the virtual clock."""
 
-    def __init__(self, state: State, policy: Policy, truth: Truth, witness: Witness, *, ledger: bool = False) -> None:
+    def __init__(self, state: State, policy: Policy, truth: Truth, recorder: Recorder, *, ledger: bool = False) -> None:
         """Nothing has happened yet. `ledger`: ask every plan what idle room is kept for."""
-        self.state, self.policy, self.truth, self.witness = state, policy, truth, witness
+        self.state, self.policy, self.truth, self.recorder = state, policy, truth, recorder
         self.passes = 0
         self._sequence = 0
         self._ledger = ledger
@@ -204,7 +204,7 @@ class Forward:
 
     def _on_arrival(self, arrival: Arrival) -> None:
         number = self.state.submit(arrival.gang, arrival.curve)
-        self.witness.on_submit(number, self.state.now_us)
+        self.recorder.on_submit(number, self.state.now_us)
         if self.state.records[number].doomed_by is not None:
             self._note_cancelled([number, *self.state.cancel(number)])
 
@@ -231,9 +231,9 @@ class Forward:
             self.check(self.state)
 
     def _worth_a_pass(self) -> bool:
-        if len(self.state.pending) or self.state.hurt:
+        if len(self.state.pending) or self.state.degraded:
             return True
-        return bool(len(self.state.running)) and (self.policy.tends or self.state.restless)
+        return bool(len(self.state.running)) and (self.policy.touches_running or self.state.restless)
 
     def _plan_once(self) -> bool:
         state = self.state
@@ -254,8 +254,8 @@ class Forward:
             else:
                 self._carry_out(decision, before)
         self._note_cancelled(folded.cancelled)
-        self.witness.on_plan(plan, state.now_us)
-        # Whoever was mended could not lend or grow in the plan that mended it.
+        self.recorder.on_plan(plan, state.now_us)
+        # Whoever was repaired could not lend or grow in the plan that repaired it.
         moved = any(isinstance(decision, Evict | Repair | Restart) for decision in plan.decisions)
         return bool(plan.infeasible or folded.cancelled or moved) | self._let_go()
 
@@ -275,7 +275,7 @@ class Forward:
             self.state.note_end(seen.end_us)
 
     def _begin(self, bind: Bind) -> None:
-        self.witness.on_bind(bind, self.state.now_us)
+        self.recorder.on_bind(bind, self.state.now_us)
         for end in self.truth.ends_after(bind, self.state.now_us):
             self._expect(end)
 
@@ -291,7 +291,7 @@ class Forward:
         """Tell the gang, and whoever writes things down."""
         now, number = self.state.now_us, decision.gang
         if isinstance(decision, Evict):
-            self.witness.on_end(number, now, "yield" if decision.cause is Cause.TURN else "evict")
+            self.recorder.on_end(number, now, "yield" if decision.cause is Cause.TURN else "evict")
             return
         if isinstance(decision, Resize):
             gained = decision.members - _members(before[number])
@@ -301,18 +301,22 @@ class Forward:
             event, expected = "move", self.truth.ends_moved(number, decision.seats, now)
         else:
             event = "repair" if isinstance(decision, Repair) else "restart"
-            expected = self.truth.ends_mended(number, decision.seats, now)
+            expected = self.truth.ends_repaired(number, decision.seats, now)
         for end in expected:
             self._expect(end)
-        self.witness.on_change(number, now, event)
+        self.recorder.on_change(number, now, event)
         self._foresee(number)
 
     def _let_go(self) -> bool:
-        """A hurt gang that has no seat left to hold, and found no place, queues again at once."""
+        """A degraded gang that has no seat left to hold, and found no place, queues again at once."""
         state = self.state
-        bare = [n for n in state.hurt if state.records[n].phase is Phase.HURT and not _members(state.records[n].seats)]
+        bare = [
+            n
+            for n in state.degraded
+            if state.records[n].phase is Phase.DEGRADED and not _members(state.records[n].seats)
+        ]
         for number in bare:
-            requeue_hurt(state, number)
+            requeue_degraded(state, number)
         return bool(bare)
 
     # ------------------------------------------------------------------ events
@@ -329,19 +333,19 @@ class Forward:
         if record.phase is not Phase.RUNNING or record.attempts != attempt or not self.truth.stands(end):
             return  # an end of an attempt that was lost, changed or cancelled meanwhile
         cancelled = self.state.complete(number) if ok else self.state.fail(number)
-        self.witness.on_end(number, self.state.now_us, "complete" if ok else "fail")
+        self.recorder.on_end(number, self.state.now_us, "complete" if ok else "fail")
         self._note_cancelled(cancelled)
 
     def _note_cancelled(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            self.witness.on_end(number, self.state.now_us, "cancel")
+            self.recorder.on_end(number, self.state.now_us, "cancel")
 
     def _on_event(self, event: Happens) -> None:
         if event.gang is not None:
             self._on_word(event)
         elif event.added is not None:
             self.state.add_node(event.added)
-            self.witness.on_capacity(self.state.now_us)
+            self.recorder.on_capacity(self.state.now_us)
         elif event.node is not None:
             if event.by_us is not None:
                 self._draining[event.node] = event.by_us
@@ -368,7 +372,7 @@ class Forward:
         for number in self.state.gangs_on(node):
             if self.state.records[number].phase is not Phase.STARTING:
                 self._stop(number, saves=False)
-                self.witness.on_end(number, self.state.now_us, "evict")
+                self.recorder.on_end(number, self.state.now_us, "evict")
             self.state.requeue(number)
 
     def _lose(self, node: int) -> None:
@@ -379,17 +383,17 @@ class Forward:
             if loss.how == "whole":
                 for end in self.truth.ends_resized(loss.gang, seats, state.now_us):
                     self._expect(end)
-                self.witness.on_change(loss.gang, state.now_us, "lose")
+                self.recorder.on_change(loss.gang, state.now_us, "lose")
             elif loss.how == "hurt":
                 remains = self._stop(loss.gang, saves=False, holds=seats)
-                self.witness.on_change(loss.gang, state.now_us, "lose")
+                self.recorder.on_change(loss.gang, state.now_us, "lose")
                 if note_failure(state, loss.gang, progressed=remains.progressed):
                     self._note_cancelled(self._fail(loss.gang))
 
     def _fail(self, number: int) -> list[int]:
         cancelled = self.state.fail(number)
         self.truth.stop(number, self.state.now_us, saves=False)
-        self.witness.on_end(number, self.state.now_us, "fail")
+        self.recorder.on_end(number, self.state.now_us, "fail")
         return cancelled
 
     def _on_node(self, verb: str, name: str) -> None:
@@ -410,7 +414,7 @@ class Forward:
             state.set_open(node, open_=True)
         elif verb == "evict":
             self._evict(name, node)
-        self.witness.on_capacity(state.now_us)
+        self.recorder.on_capacity(state.now_us)
 
 
 def _members(seats: tuple[Seats, ...]) -> int:

@@ -31,7 +31,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
             _stop_vacating(state, number)
         unseat(state, record)
         state.running.remove(record.row)
-        state.hurt.pop(number, None)
+        state.degraded.pop(number, None)
         if was is Phase.STARTING:  # whoever was about to leave these seats still sits there
             keep_busy(state, record, record.seats, starts_us)
     record.row, record.seats = -1, ()

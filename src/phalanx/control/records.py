@@ -65,7 +65,7 @@ class Group:
 
 @dataclass(slots=True)
 class Past:
-    """What is remembered of a gang that was evicted, hurt or resized. Most gangs never are."""
+    """What is remembered of a gang that was evicted, degraded or resized. Most gangs never are."""
 
     evictions: int = 0
     failures: int = 0  # attempts lost in a row without a new snapshot

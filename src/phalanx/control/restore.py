@@ -165,12 +165,12 @@ class _Restoring:
                 found.drains[state.fleet.names[index]] = by.integer(self.now_us + 1, MOST)
             kills = [kill.integer(0, self.now_us) for kill in _items(fields.get("kills_us"))]
             if kills:
-                state.trust.kills[index] = kills
+                state.suspicion.kills[index] = kills
             until = fields.get("suspect_until_us")
             if until is not None:
-                state.trust.until_us[index] = until.integer(self.now_us + 1, MOST)
-                state.trust.trusted[index] = False
-                state.set_timer(state.trust.until_us[index], "trust", index, 0)
+                state.suspicion.until_us[index] = until.integer(self.now_us + 1, MOST)
+                state.suspicion.trusted[index] = False
+                state.set_timer(state.suspicion.until_us[index], "trust", index, 0)
         state.nodes_changed()
 
     def _restore_decayed(self) -> None:

@@ -18,11 +18,11 @@ from phalanx.control.spec.sizes import MEMBERS_MAX
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.engine.view import find_need
+from phalanx.engine.room.view import find_need
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Guest, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
-from phalanx.model.snapshot import Hurt
+from phalanx.model.snapshot import Degraded
 
 #: As in `restore`.
 MOST: Final = 1 << 61
@@ -159,7 +159,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     kind = Guest[guest.one_of(GUESTS, "kind of guest").upper()] if guest else Guest.NO
     where = entry.fields.need("seats", '"seats": […]')
     seats = parse_seats(state, gang, where)
-    hurt = _parse_hurt(entry)
+    degraded = _parse_degraded(entry)
     _check_whole(gang, phase, seats, where)
     _check_up(state, seats, where)
     record = state.records[number]
@@ -171,14 +171,14 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     columns["saved_us"][row] = run.need("saved_us", '"saved_us": 0').integer(0, MOST)
     columns["cool_until_us"][row] = _count(run, "cool_until_us")
     columns["attained_us"][row] = _count(run, "attained_us")
-    if hurt is not None:
-        state.hurt[number] = hurt
-    if phase is Phase.HURT:
+    if degraded is not None:
+        state.degraded[number] = degraded
+    if phase is Phase.DEGRADED:
         columns["members"][row] = 0
         columns["preemptible"][row] = columns["elastic"][row] = False
         until_us = start_us + length_us
         if until_us <= state.now_us:
-            spot.refuse("is hurt, and the time for which it holds its seats is over")
+            spot.refuse("is degraded, and the time for which it holds its seats is over")
         state.set_timer(until_us, "hold", number, past_of(record).token)
     if late:
         past = past_of(record)
@@ -246,11 +246,11 @@ def _parse_devices(state: State, node: int, spot: Spot | None, row: np.ndarray) 
         row[first : last + 1] = inner.integer(1, MILLI)
 
 
-def _parse_hurt(entry: GangEntry) -> Hurt | None:
+def _parse_degraded(entry: GangEntry) -> Degraded | None:
     spot = entry.fields.get("hurt")
     if spot is None:
-        if entry.phase is Phase.HURT:
-            entry.spot.refuse('is hurt and lacks hurt; write "hurt": {"lost": [1], "whole": false}')
+        if entry.phase is Phase.DEGRADED:
+            entry.spot.refuse('is degraded and lacks degraded; write "hurt": {"lost": [1], "whole": false}')
         return None
     fields = spot.fields(("lost", "whole"))
     lost = tuple(item.integer(0, MEMBERS_MAX) for item in fields.need("lost", '"lost": [1]').items())
@@ -259,12 +259,12 @@ def _parse_hurt(entry: GangEntry) -> Hurt | None:
     whole = fields.need("whole", '"whole": false').boolean()
     if whole != (entry.phase is Phase.RUNNING):
         spot.refuse(f"whole is {show(whole)}, and the gang is {entry.phase.value}")
-    return Hurt(lost, whole)
+    return Degraded(lost, whole)
 
 
 def _check_whole(gang: Gang, phase: Phase, seats: tuple[Seats, ...], where: Spot) -> None:
     for role, each in zip(gang.roles, seats, strict=True):
-        if phase is Phase.HURT:
+        if phase is Phase.DEGRADED:
             if each.members > role.sizes.most:
                 where.refuse(f"has {each.members} members of role {show(role.name)}, more than its most")
         elif each.members not in role.sizes.allowed:

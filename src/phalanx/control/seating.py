@@ -13,8 +13,8 @@ import numpy as np
 from phalanx.control.records import Past, Record
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Happening, advance
-from phalanx.engine.seats import still_free, subtract_seats
-from phalanx.engine.view import find_need
+from phalanx.engine.room.seats import still_free, subtract_seats
+from phalanx.engine.room.view import find_need
 from phalanx.model.plan import Bind, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 

@@ -142,7 +142,7 @@ class State(Tables):
         extra = np.ones(len(fleet) - len(old), dtype=np.bool_)
         self.up, self.open = np.concatenate((self.up, extra)), np.concatenate((self.open, extra))
         self.draining = np.concatenate((self.draining, ~extra))
-        self.trust.widen(len(fleet))
+        self.suspicion.widen(len(fleet))
         self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
         self.tenants = self.tenants.over(fleet)
         self.allocations = Table(allocation_columns(self.fleet))

@@ -1,7 +1,7 @@
 """The tables of a state, and snapshots of them.
 
 Data and the bookkeeping that every writer needs; what happens to gangs is in `seating`, `waiting`,
-`leaving`, `folding` and `hurting`, each over these tables, and `State` puts them together.
+`leaving`, `folding` and `losses`, each over these tables, and `State` puts them together.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from phalanx.control.records import (
     allocation_columns,
     touches,
 )
+from phalanx.control.suspicion import NodeSuspicion
 from phalanx.control.tenants import Tenants
-from phalanx.control.trust import Trust
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form
@@ -33,7 +33,7 @@ from phalanx.model.plan import Plan, Reservation
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import (
     AllocationColumns,
-    Hurt,
+    Degraded,
     NodeColumns,
     PendingColumns,
     RunningColumns,
@@ -64,7 +64,7 @@ class Tables:
         self.up = np.ones(len(fleet), dtype=np.bool_)
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
-        self.trust = Trust(len(fleet))
+        self.suspicion = NodeSuspicion(len(fleet))
         self.closed = False  # whether any node is cordoned
         self.shared = False
         self.windows = tuple(windows)
@@ -84,7 +84,7 @@ class Tables:
         self.dependents: dict[str, list[int]] = {}
         self.ended: dict[str, Phase] = {}
         self.promises: dict[int, Reservation] = {}
-        self.hurt: dict[int, Hurt] = {}
+        self.degraded: dict[int, Degraded] = {}
         self.pins: dict[int, int] = {}
         self.judged: set[int] = set()
         self.fresh: set[int] = set()
@@ -129,7 +129,7 @@ class Tables:
             group_forms=self.group_forms,
             curves=self.curves,
             promises=self.promises,
-            hurt=self.hurt,
+            degraded=self.degraded,
             pins=self.pins,
             judged=self.judged,
             fresh=self.fresh,
@@ -148,10 +148,10 @@ class Tables:
     def _nodes(self) -> NodeColumns:
         nodes = self._node_columns
         if nodes is None or nodes.free is not self.free or nodes.shared != self.shared or nodes.up is not self.up:
-            mending = self.up & self.open & self.trust.trusted
-            in_service = mending & ~self.fleet.spare
+            repairable = self.up & self.open & self.suspicion.trusted
+            in_service = repairable & ~self.fleet.spare
             nodes = NodeColumns(
-                self.free, self.device_free, self.shared, self.up, self.open, in_service, mending, self.draining
+                self.free, self.device_free, self.shared, self.up, self.open, in_service, repairable, self.draining
             )
             self._node_columns = nodes
         return nodes
@@ -174,7 +174,7 @@ class Tables:
         self.gangs, self.forms.forms = list(self.gangs), list(self.forms.forms)
         self.group_forms, self.curves = dict(self.group_forms), dict(self.curves)
         self.promises, self.judged, self.fresh = dict(self.promises), set(self.judged), set(self.fresh)
-        self.hurt, self.pins = dict(self.hurt), dict(self.pins)
+        self.degraded, self.pins = dict(self.degraded), dict(self.pins)
         self._frozen = False
 
     def unsettle(self) -> None:
@@ -239,8 +239,8 @@ class Tables:
         self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
         self._settled_upto, self._room = len(self.gangs) if plan.settled else 0, plan.room
         self.fresh = set()
-        if self.hurt:
-            self.hurt = {number: hurt for number, hurt in self.hurt.items() if not hurt.whole}
+        if self.degraded:
+            self.degraded = {number: degraded for number, degraded in self.degraded.items() if not degraded.whole}
         for number in plan.settled_in:
             self.running.columns["guest"][self.records[number].row] = 0
 

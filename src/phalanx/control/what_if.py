@@ -120,7 +120,7 @@ class Chronicle:
         """A gang that holds seats changed."""
         fate, record = self.fates[number], self.state.records[number]
         if event in ("repair", "restart") and fate.start_us is None:
-            fate.start_us = at_us  # it was hurt at first
+            fate.start_us = at_us  # it was degraded at first
         self._note(fate, at_us, event, int(self.state.running.columns["members"][record.row]))
 
     def on_end(self, number: int, at_us: int, how: str) -> None:

@@ -9,24 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
-from phalanx.engine.actions.by_sums import SumsWalk, sums_decide
 from phalanx.engine.actions.evacuate import evacuate
 from phalanx.engine.actions.grow import Growth
 from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
 from phalanx.engine.actions.plan_ahead import PlanAhead
-from phalanx.engine.actions.repair import mend
-from phalanx.engine.deadlines import find_too_late
-from phalanx.engine.idle import measure_idle
+from phalanx.engine.actions.repair import repair_degraded
+from phalanx.engine.actions.single_form import SingleFormWalk, is_single_form
 from phalanx.engine.kernels.release import NEVER
-from phalanx.engine.order import laxity_us, order_by_arrival, order_by_urgency
+from phalanx.engine.order.deadlines import find_too_late
+from phalanx.engine.order.orders import laxity_us, order_by_arrival, order_by_urgency
+from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
-from phalanx.engine.reasons import judge_pending
-from phalanx.engine.roster import Roster
-from phalanx.engine.screen import newcomers_lack_room, nobody_fits
-from phalanx.engine.seats import still_free
+from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits
+from phalanx.engine.reclaimable import Reclaimable
+from phalanx.engine.room.seats import still_free
+from phalanx.engine.room.view import View
 from phalanx.engine.session import Session, empty_ceiling
-from phalanx.engine.turns import Turns, order_turns
-from phalanx.engine.view import View
+from phalanx.engine.telling.idle import measure_idle
+from phalanx.engine.telling.reasons import judge_pending
 from phalanx.model.fleet import BoolArray
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
@@ -35,23 +35,23 @@ from phalanx.model.snapshot import Snapshot
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
     """Decide what happens now; with `explain`, also why everything else does not; with `ledger`, what is kept idle."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
-    calm = not snapshot.hurt and not (snapshot.soft and is_restless(snapshot, policy))
+    calm = not snapshot.degraded and not (snapshot.soft and is_restless(snapshot, policy))
     if calm and not explain and newcomers_lack_room(snapshot):
         return Plan(settled=True, room=snapshot.room)
     gated = _judge_gated(snapshot) if snapshot.gated and snapshot.fresh else ()
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
-    by_sums = calm and not explain and sums_decide(snapshot, policy)
+    single_form = calm and not explain and is_single_form(snapshot, policy)
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
-    screened = calm and not explain and not policy.keep and (snapshot.settled_upto > 0 or not by_sums)
+    screened = calm and not explain and not policy.keep and (snapshot.settled_upto > 0 or not single_form)
     screened = screened and not (ledger and bool(nodes.free.any()))  # whoever keeps books wants to know what is kept
     if screened and nobody_fits(snapshot, view):
-        room = view.slots(snapshot.forms[0].roles[0].shape).total if by_sums else -1
+        room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
         wake_us = _next_wake(snapshot, policy)
         settled = not gated and _keeps_order(policy)
         return Plan(infeasible=gated, settled=settled, room=room, wake_at_us=wake_us)
-    if by_sums:
-        quick = SumsWalk(snapshot, view)
+    if single_form:
+        quick = SingleFormWalk(snapshot, view)
         if quick.run(policy, ledger=ledger):
             idle = quick.measure_idle() if ledger else None
             settled = not gated and _keeps_order(policy)
@@ -63,7 +63,7 @@ def is_restless(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether running gangs may be asked to change: by the policy, by a reservation's owner, or by an administrator."""
     running = snapshot.running
     return bool(
-        policy.tends
+        policy.touches_running
         or snapshot.pins
         or snapshot.windows
         or (running.guest[running.alive] > 0).any()
@@ -73,11 +73,11 @@ def is_restless(snapshot: Snapshot, policy: Policy) -> bool:
 
 def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: bool) -> Plan:
     snapshot, policy = session.snapshot, session.policy
-    # 1. Hurt gangs first, then whoever has to leave its node.
-    mended = mend(session)
+    # 1. Degraded gangs first, then whoever has to leave its node.
+    repaired = repair_degraded(session)
     if snapshot.soft and is_restless(snapshot, policy):
-        session.roster = Roster(snapshot, session.mended)
-        evacuate(session, session.roster)
+        session.reclaimable = Reclaimable(snapshot, session.repaired)
+        evacuate(session, session.reclaimable)
     # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
     turns = order_turns(session)
     impossible, late = _find_impossible(session, turns)
@@ -90,14 +90,14 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     wakes = [_next_wake(snapshot, policy)]
     if session.binds and not bool(walk.started.all()):  # whoever starts now may have to make way later
         wakes += [snapshot.now_us + after for after in (policy.quantum_us, policy.min_runtime_us) if after]
-    if session.roster is not None:
-        wakes += _hand_out(session, session.roster, walk)
+    if session.reclaimable is not None:
+        wakes += _hand_out(session, session.reclaimable, walk)
     # 5. Tell why.
     reservations = walk.list_reservations() if explain or policy.keep else ()
     verdicts = judge_pending(session, turns, impossible, late, walk) if explain else None
-    told = [] if session.roster is None else session.roster.list_decisions()
+    told = [] if session.reclaimable is None else session.reclaimable.list_decisions()
     return Plan(
-        decisions=(*mended, *told, *session.binds),
+        decisions=(*repaired, *told, *session.binds),
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
@@ -108,20 +108,20 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     )
 
 
-def _hand_out(session: Session, roster: Roster, walk: Walk | PlanAhead) -> list[int | None]:
+def _hand_out(session: Session, reclaimable: Reclaimable, walk: Walk | PlanAhead) -> list[int | None]:
     """Pinned sizes and surplus; the answer is when to look again."""
     ahead_us = walk.next_start_us()
     if session.snapshot.pins:
-        shrink_pinned(session, roster, walk)
+        shrink_pinned(session, reclaimable, walk)
     _set_aside(session, walk)
     if session.snapshot.pins:
-        grow_pinned(session, roster, walk)
+        grow_pinned(session, reclaimable, walk)
         _set_aside(session, walk)
     wakes: list[int | None] = []
-    if walk.taker is not None:
-        wakes += [walk.taker.wake_us, walk.taker.permits.wake_us]
+    if walk.finder is not None:
+        wakes += [walk.finder.wake_us, walk.finder.permits.wake_us]
     # Somebody was evicted: it may find another place at this same instant, before anybody grows into it.
-    if not session.policy.molds and not any(sitter.gone for sitter in roster.sitters):
+    if not session.policy.moldable and not any(occupant.gone for occupant in reclaimable.occupants):
         growth = Growth(session, walk, ahead_us)
         growth.run()
         wakes.append(growth.wake_us)
@@ -146,7 +146,7 @@ def _keeps_order(policy: Policy) -> bool:
 def _stays_refused(session: Session, turns: Turns) -> bool:
     """Whether a newcomer could not change what those before it were refused for."""
     policy, pending = session.policy, session.snapshot.pending
-    if session.roster is not None or policy.quantum_us is not None or not _keeps_order(policy):
+    if session.reclaimable is not None or policy.quantum_us is not None or not _keeps_order(policy):
         return False
     if policy.deadlines and session.snapshot.dated and bool((pending.deadline_us[turns.rows] >= 0).any()):
         return False
@@ -156,7 +156,9 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
 
 def _list_settled(session: Session, walk: Walk | PlanAhead) -> tuple[int, ...]:
     """Guests over whose seats no reservation lies any more."""
-    guests = [s for s in session.roster.sitters if s.guest and not s.gone] if session.roster is not None else []
+    guests = (
+        [s for s in session.reclaimable.occupants if s.guest and not s.gone] if session.reclaimable is not None else []
+    )
     if not guests:
         return ()
     covered = np.zeros(len(session.fleet), dtype=np.bool_)
@@ -177,11 +179,11 @@ def _walk(session: Session, turns: Turns) -> Walk | PlanAhead:
 
 def _find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArray]:
     """Turns that can never run here, and of them those that only their deadline forbids."""
-    ceilings = [empty_ceiling(session.fleet, question.form, None) for question in turns.questions]
+    ceilings = [empty_ceiling(session.fleet, key.form, None) for key in turns.keys]
     if len(ceilings) == 1:
         impossible = turns.size > ceilings[0]
     else:
-        impossible = turns.size > np.array(ceilings, dtype=np.int64)[turns.question]
+        impossible = turns.size > np.array(ceilings, dtype=np.int64)[turns.key_index]
     if session.limits.any:
         impossible |= turns.size > np.minimum(*turns.limit_caps(session, empty=True))
     late = np.zeros_like(impossible)

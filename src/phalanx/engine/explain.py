@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from phalanx.engine.cycle import schedule
+from phalanx.engine.order.turns import Offer, Turns, find_over_limit, order_turns
 from phalanx.engine.policy import EVERYONE, Policy
-from phalanx.engine.reasons import find_row, measure_room
 from phalanx.engine.session import Session, empty_ceiling
-from phalanx.engine.turns import Offer, Turns, find_over_limit, order_turns
+from phalanx.engine.telling.reasons import find_row, measure_room
 from phalanx.model.plan import Plan
 from phalanx.model.reason import Code, Reason
 from phalanx.model.snapshot import Snapshot
@@ -50,9 +50,9 @@ def _look_around(snapshot: Snapshot, policy: Policy, row: int) -> list[Reason]:
     session = Session(snapshot, policy)
     turns = order_turns(session)
     turn = next(at for at in range(len(turns)) if row in turns.rows_of(at))
-    question, size = turns.questions[int(turns.question[turn])], int(turns.size[turn])
+    key, size = turns.key_of(turn), int(turns.size[turn])
     found = _limits(session, turns, turn)
-    room = measure_room(session, question, {})
+    room = measure_room(session, key, {})
     needed = room.needed or size
     # One wait seen closer and closer: in total, in pieces, in one place. The widest that fails says it.
     for code, available in (
@@ -63,13 +63,13 @@ def _look_around(snapshot: Snapshot, policy: Policy, row: int) -> list[Reason]:
         if needed > available:
             found.append(Reason(code, needed, available))
             break
-    service = empty_ceiling(session.fleet, question.form, session.in_service)
+    service = empty_ceiling(session.fleet, key.form, session.in_service)
     if size > service:
         found.append(Reason(Code.NODE_CONSTRAINT, size, service))
     return found
 
 
 def _limits(session: Session, turns: Turns, turn: int) -> list[Reason]:
-    question = turns.questions[int(turns.question[turn])]
-    over = find_over_limit(session, turns, turn, Offer(question.form, int(turns.size[turn]), 0))
+    key = turns.key_of(turn)
+    over = find_over_limit(session, turns, turn, Offer(key.form, int(turns.size[turn]), 0))
     return [] if over is None else [Reason(over.code, over.needed, over.available, over.name)]

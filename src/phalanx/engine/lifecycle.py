@@ -15,7 +15,7 @@ class Phase(Enum):
     PENDING = "pending"
     STARTING = "starting"  # has its seats, some of which are still being vacated
     RUNNING = "running"
-    HURT = "hurt"  # lost members, runs nothing, and holds what is left of its seats for a while
+    DEGRADED = "hurt"  # lost members, runs nothing, and holds what is left of its seats for a while
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -42,7 +42,7 @@ class Happening(Enum):
     CLAIM = "claim"  # it is given seats that others are about to leave
     BIND = "bind"
     LOSE = "lose"  # it gives everything back and queues again with its age
-    HURT = "be hurt"
+    DEGRADED = "be hurt"
     REPAIR = "be repaired"
     COMPLETE = "complete"
     FAIL = "fail"
@@ -51,15 +51,15 @@ class Happening(Enum):
     __hash__ = object.__hash__  # as above
 
 
-_HOLDS_SEATS: Final = (Phase.STARTING, Phase.RUNNING, Phase.HURT)
+_HOLDS_SEATS: Final = (Phase.STARTING, Phase.RUNNING, Phase.DEGRADED)
 
 NEXT: Final = {
     (Phase.PENDING, Happening.CLAIM): Phase.STARTING,
     (Phase.PENDING, Happening.BIND): Phase.RUNNING,
     (Phase.STARTING, Happening.BIND): Phase.RUNNING,
-    (Phase.RUNNING, Happening.HURT): Phase.HURT,
-    (Phase.HURT, Happening.HURT): Phase.HURT,
-    (Phase.HURT, Happening.REPAIR): Phase.RUNNING,
+    (Phase.RUNNING, Happening.DEGRADED): Phase.DEGRADED,
+    (Phase.DEGRADED, Happening.DEGRADED): Phase.DEGRADED,
+    (Phase.DEGRADED, Happening.REPAIR): Phase.RUNNING,
     **{(phase, Happening.LOSE): Phase.PENDING for phase in _HOLDS_SEATS},
     **{(phase, Happening.CANCEL): Phase.CANCELLED for phase in (Phase.PENDING, *_HOLDS_SEATS)},
     **{(phase, Happening.FAIL): Phase.FAILED for phase in (Phase.PENDING, *_HOLDS_SEATS)},

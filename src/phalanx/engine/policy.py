@@ -25,7 +25,7 @@ class Policy:
     stops: bool = False  # without reservations: the first blocked gang stops those behind it
     keep: bool = False  # promises bind later cycles
     fill: Literal["arrival", "shortest"] = "arrival"
-    molds: bool = True  # an elastic gang starts at the largest size that fits, and stays there
+    moldable: bool = True  # an elastic gang starts at the largest size that fits, and stays there
     standing: bool = False  # queues take turns by how far they are below their entitlement
     deadlines: bool = False  # what cannot be met is refused, and laxity is part of the order
     takes: frozenset[str] = frozenset()  # shrink, preempt, reclaim, move: how a blocked gang may get room
@@ -38,6 +38,6 @@ class Policy:
     shares_users: bool = False  # inside a queue and a priority, people take turns by what they use
 
     @property
-    def tends(self) -> bool:
+    def touches_running(self) -> bool:
         """Whether there is anything to decide about running gangs when nobody waits."""
         return self.grows or bool(self.takes) or self.quantum_us is not None

@@ -1,6 +1,6 @@
-"""The working copy of a snapshot: what is free, what was decided so far, what each question is.
+"""The working copy of a snapshot: what is free, what was decided so far, what each placement key is.
 
-A question is a form together with the windows its asker is exempt from; rows of equal question
+A placement key is a form together with the windows its claimant is exempt from; rows of equal placement key
 differ in size, length and owner only. A session belongs to one cycle and is thrown away after it.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from phalanx.engine.fairshare import Standing
 from phalanx.engine.kernels.slots import Need, compute_slots
-from phalanx.engine.limits import Limits
-from phalanx.engine.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.policy import Policy
-from phalanx.engine.view import NOBODY, Exempt, View, find_need
+from phalanx.engine.room.limits import Limits
+from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place
+from phalanx.engine.room.view import NOBODY, Exempt, View, find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang, Shape
@@ -24,11 +24,11 @@ from phalanx.model.plan import Bind, Seats
 from phalanx.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from phalanx.engine.roster import Gift, Roster
+    from phalanx.engine.reclaimable import Reclaimable, Release
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlacementKey:
     """A form and the windows that do not bind whoever asks."""
 
     form: Form
@@ -63,13 +63,15 @@ class Session:
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
         self.ends: tuple[int, Ends] | None = None  # worked out after so many starts
         self.limits = Limits(snapshot)
-        self.roster: Roster | None = None  # who could give something back; None if nobody is asked to
-        self.taken_back = 0  # gifts so far
+        self.reclaimable: Reclaimable | None = None  # who could give something back; None if nobody is asked to
+        self.taken_back = 0  # releases so far
         self.vacated: list[tuple[Gang, Seats]] = []  # given back, and in use until their gang's pause is over
         self._row_by_number: dict[int, int] | None = None
         self._standing: Standing | None = None
         self._charges: list[tuple[int, IntArray]] = []  # of this plan, for a standing that is asked for later
-        self.mended: dict[int, list[tuple[Need, Seats, int]]] = {}  # new seats and ends of hurt gangs, by running row
+        self.repaired: dict[
+            int, list[tuple[Need, Seats, int]]
+        ] = {}  # new seats and ends of degraded gangs, by running row
 
     @property
     def standing(self) -> Standing:
@@ -134,19 +136,19 @@ class Session:
         if self._standing is not None:
             self._standing.charge(queue, units)
 
-    def give(self, gift: Gift) -> None:
+    def give(self, release: Release) -> None:
         """Seats are given back for good: room, ceilings and standing."""
-        sitter = gift.sitter
-        if not gift.whole and sitter.gang.resize_pause_us:
-            self.vacated += [(sitter.gang, seats) for seats in gift.seats]
-        for seats in gift.seats:
-            need = self.need_of(sitter.gang, seats.role)
+        occupant = release.occupant
+        if not release.whole and occupant.gang.resize_pause_us:
+            self.vacated += [(occupant.gang, seats) for seats in release.seats]
+        for seats in release.seats:
+            need = self.need_of(occupant.gang, seats.role)
             self.view.take_seats(need, seats, sign=-1)
-            self.charge(sitter.queue, sitter.user, -seats.members * need.vector)
+            self.charge(occupant.queue, occupant.user, -seats.members * need.vector)
         self.taken_back += 1
 
     def usable(self, exempt: Exempt) -> BoolArray:
-        """Nodes in service and not inside a window that binds the asker now."""
+        """Nodes in service and not inside a window that binds the claimant now."""
         usable = self.in_service
         now = self.snapshot.now_us
         for index, window in enumerate(self.snapshot.windows):
@@ -171,13 +173,13 @@ class Session:
         )
 
     def ask_as(self, exempt: Exempt) -> None:
-        """Let the view answer for askers with this exemption too."""
+        """Let the view answer for claimants with this exemption too."""
         if exempt not in self.view.usable_by_exempt:
             self.view.usable_by_exempt[exempt] = self.usable(exempt)
 
-    def pool_of(self, question: Question) -> BoolArray:
+    def pool_of(self, key: PlacementKey) -> BoolArray:
         """Candidate nodes: in service, admitted by labels and taints, able to hold one member when empty."""
-        roles = question.form.roles
+        roles = key.form.roles
         pool = _could_hold_one(self.fleet, roles[0].shape) & self.in_service
         for role in roles[1:]:
             pool |= _could_hold_one(self.fleet, role.shape) & self.in_service

@@ -124,7 +124,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A hurt gang gets new seats for the members it lost and goes on: the same attempt."""
+    """A degraded gang gets new seats for the members it lost and goes on: the same attempt."""
 
     gang: int
     seats: tuple[Seats, ...]
@@ -136,7 +136,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A hurt gang leaves what it holds and starts anew elsewhere, without queueing."""
+    """A degraded gang leaves what it holds and starts anew elsewhere, without queueing."""
 
     gang: int
     seats: tuple[Seats, ...]

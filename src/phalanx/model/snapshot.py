@@ -36,7 +36,7 @@ class NodeColumns:
     up: BoolArray  # has not failed
     open: BoolArray  # neither cordoned nor draining
     in_service: BoolArray  # both, trusted, and no spare: where gangs may start
-    mending: BoolArray  # the same with the spares: where a hurt gang may be repaired
+    repairable: BoolArray  # the same with the spares: where a degraded gang may be repaired
     draining: BoolArray  # whoever can leave should
 
 
@@ -119,7 +119,7 @@ class UserColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Hurt:
+class Degraded:
     """A running gang that has just lost members, or is below its least and waits on the seats it still holds."""
 
     lost: tuple[int, ...]  # members by role
@@ -144,7 +144,7 @@ class Snapshot:
     group_forms: Mapping[int, int]  # form of a complete group, by group number
     curves: Mapping[int, tuple[tuple[int, float], ...]]  # (members, speed-up) of elastic gangs, by gang number
     promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
-    hurt: Mapping[int, Hurt]  # by gang number
+    degraded: Mapping[int, Degraded]  # by gang number
     pins: Mapping[int, int]  # members of the elastic roles that a person wants, by gang number
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from phalanx.engine.order import order_by_arrival, order_by_laxity, order_by_service, order_by_urgency
+from phalanx.engine.order.orders import order_by_arrival, order_by_laxity, order_by_service, order_by_urgency
 from phalanx.engine.policy import EVERYONE, Policy
 
 MINUTE_US = 60_000_000
 
 POLICIES: Mapping[str, Policy] = {
     # The baseline people know: every member for itself. The simulator hands it single members.
-    "pod-fifo": Policy("pod-fifo", order_by_arrival, reservations=0, molds=False),
+    "pod-fifo": Policy("pod-fifo", order_by_arrival, reservations=0, moldable=False),
     "fcfs": Policy("fcfs", order_by_arrival, reservations=0, stops=True),
     "easy": Policy("easy", order_by_arrival, reservations=1),
     "conservative": Policy("conservative", order_by_arrival, reservations=EVERYONE, keep=True),
@@ -20,18 +20,18 @@ POLICIES: Mapping[str, Policy] = {
         "fair",
         order_by_arrival,
         standing=True,
-        molds=False,
+        moldable=False,
         takes=frozenset({"shrink", "preempt", "reclaim"}),
     ),
-    "deadline": Policy("deadline", order_by_laxity, deadlines=True, molds=False, takes=frozenset({"shrink"})),
-    "rotate": Policy("rotate", order_by_service, molds=False, quantum_us=30 * MINUTE_US),
+    "deadline": Policy("deadline", order_by_laxity, deadlines=True, moldable=False, takes=frozenset({"shrink"})),
+    "rotate": Policy("rotate", order_by_service, moldable=False, quantum_us=30 * MINUTE_US),
     "goodput": Policy(
         "goodput",
         order_by_urgency,
         fill="shortest",
         standing=True,
         deadlines=True,
-        molds=False,
+        moldable=False,
         grows=True,
         takes=frozenset({"shrink", "preempt", "reclaim", "move"}),
     ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes, SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
@@ -49,7 +49,7 @@ def draw_contest(rng: Random, contest: Contest = Contest()) -> Scenario:  # noqa
         nodes=nodes,
         levels=("rack",),
         gangs=tuple(gang for gang, _ in drawn),
-        truths=tuple(truth for _, truth in drawn),
+        true_runs=tuple(truth for _, truth in drawn),
         queues=tuple(_draw_queues(rng, total)) if contest.queues else (Queue(DEFAULT_QUEUE),),
         events=tuple(_draw_failures(rng, nodes)) if contest.failures else (),
     )
@@ -67,7 +67,7 @@ def _draw_queues(rng: Random, total: int) -> Iterator[Queue]:
         yield Queue(name, parent, rng.choice([1, 1, 2, 3]), guarantee, limit)
 
 
-def _draw_gang(rng: Random, contest: Contest, name: str, total: int) -> tuple[Gang, Truth]:
+def _draw_gang(rng: Random, contest: Contest, name: str, total: int) -> tuple[Gang, TrueRun]:
     least = rng.choice([1, 1, 2, rng.randint(1, total)])
     least = min(least, total)
     most = rng.choice([least, least + 1, min(2 * least, total), total]) if contest.elastic else least
@@ -88,13 +88,13 @@ def _draw_gang(rng: Random, contest: Contest, name: str, total: int) -> tuple[Ga
         resize_pause_us=rng.choice([0, SECOND_US, 10 * SECOND_US]) if contest.pauses else 0,
         startup_us=rng.choice([0, 0, 5 * SECOND_US]),
     )
-    return gang, Truth(duration, rng.choice(CURVES) if gang.elastic else Linear())
+    return gang, TrueRun(duration, rng.choice(CURVES) if gang.elastic else Linear())
 
 
 def _draw_failures(rng: Random, nodes: Sequence[Node]) -> Iterator[TimedEvent]:
     for node in nodes:
         if rng.random() < 0.5:
-            broken, mended = rng.choice([("fail", "repair"), ("fail", "repair"), ("drain", "uncordon")])
+            broken, repaired = rng.choice([("fail", "repair"), ("fail", "repair"), ("drain", "uncordon")])
             at_us = rng.randint(0, 1200) * SECOND_US
             yield TimedEvent(at_us, broken, node=node.name)
-            yield TimedEvent(at_us + rng.randint(1, 900) * SECOND_US, mended, node=node.name)
+            yield TimedEvent(at_us + rng.randint(1, 900) * SECOND_US, repaired, node=node.name)

@@ -76,16 +76,16 @@ def squeeze(scenario: Scenario) -> Scenario:
         )
         for gang in scenario.gangs
     ]
-    truths = [
+    true_runs = [
         replace(truth, speedup=Linear()) if gang.elastic else truth
-        for gang, truth in zip(gangs, scenario.truths, strict=True)
+        for gang, truth in zip(gangs, scenario.true_runs, strict=True)
     ]
     return replace(
         scenario,
         nodes=(Node("host", amounts),),
         levels=(),
         gangs=tuple(gangs),
-        truths=tuple(truths),
+        true_runs=tuple(true_runs),
         windows=(),
         failures=None,
         events=tuple(event for event in scenario.events if event.verb in HOST_WORDS),
@@ -123,7 +123,7 @@ def why_not_here(scenario: Scenario) -> str | None:  # noqa: PLR0911 - a list of
     owners = _group_owners(scenario)
     if any(gang.together is not None and gang.user != owners[gang.together.word] for gang in scenario.gangs):
         return "gangs of several people that start together"
-    for gang, truth in zip(scenario.gangs, scenario.truths, strict=True):
+    for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True):
         if gang.elastic and not isinstance(truth.speedup, Linear):
             return "a curve that only the simulator is told of"
     return None
@@ -215,7 +215,7 @@ class _Player:
         self.ids: dict[str, int] = {}
         self.scripts = {
             gang.name: WorkScript(world.machine, gang, truth)
-            for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
+            for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)
         }
         self._names: dict[str, str] = {}
         self._bound: dict[int, int] = {}

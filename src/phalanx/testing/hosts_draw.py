@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.fleet import Node
 from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
@@ -28,12 +28,12 @@ def draw_day(rng: Random, gangs_max: int = 14) -> Scenario:
     queues = tuple(_draw_queues(rng, gpus))
     drawn = [_draw_gang(rng, gpus, queues, f"g{index}") for index in range(rng.randint(4, gangs_max))]
     gangs = _tie(rng, sorted((gang for gang, _ in drawn), key=lambda gang: gang.submit_us))
-    truths = {gang.name: truth for gang, truth in drawn}
+    true_runs = {gang.name: truth for gang, truth in drawn}
     return Scenario(
         nodes=(node,),
         levels=(),
         gangs=tuple(gangs),
-        truths=tuple(truths[gang.name] for gang in gangs),
+        true_runs=tuple(true_runs[gang.name] for gang in gangs),
         queues=queues,
         users=(UserLimit("ada", {DEVICE_KIND: (gpus - 1) * MILLI}),) if _odds(rng, 4) else (),
         events=tuple(_draw_words(rng, gangs)),
@@ -52,7 +52,7 @@ def _draw_queues(rng: Random, gpus: int) -> Iterator[Queue]:
     yield Queue("c", parent="b")
 
 
-def _draw_gang(rng: Random, gpus: int, queues: Sequence[Queue], name: str) -> tuple[Gang, Truth]:
+def _draw_gang(rng: Random, gpus: int, queues: Sequence[Queue], name: str) -> tuple[Gang, TrueRun]:
     seconds = rng.choice((20, 60, 60, 100, 200, 200, 400, 600, rng.randint(10, 900)))
     walltime = rng.choice((seconds, seconds, seconds * 2, max(1, seconds // 2), None))
     role = _draw_role(rng, gpus, "member")
@@ -81,7 +81,7 @@ def _draw_gang(rng: Random, gpus: int, queues: Sequence[Queue], name: str) -> tu
         resize_pause_us=rng.choice((500_000, 2 * SECOND_US, 10 * SECOND_US)) if elastic else 0,
         hold=_odds(rng, 12),
     )
-    return gang, Truth(seconds * SECOND_US)
+    return gang, TrueRun(seconds * SECOND_US)
 
 
 def _draw_role(rng: Random, gpus: int, name: str) -> Role:

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from phalanx.frontends.host.ports import Order
-from phalanx.frontends.sim.life import Life as Work
-from phalanx.frontends.sim.scenario import Truth
+from phalanx.frontends.sim.progress import Progress as Work
+from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.model.gang import Gang
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.perfmodel.speedup import scaled_us
@@ -37,7 +37,7 @@ def hello_of(member: Process) -> dict[str, Any]:
 class WorkScript:
     """A job with work to do, at a pace that depends on its size."""
 
-    def __init__(self, machine: Machine, gang: Gang, truth: Truth) -> None:
+    def __init__(self, machine: Machine, gang: Gang, truth: TrueRun) -> None:
         """Nothing is done yet."""
         self._machine, self.gang, self._truth = machine, gang, truth
         self._books: dict[str, int] = dict.fromkeys(PARTS, 0)

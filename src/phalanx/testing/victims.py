@@ -56,7 +56,7 @@ def _makes_others_lawful(decision: Evict, given: Sequence[Change]) -> bool:
 def _least_sizes(snapshot: Snapshot, bind: Bind, policy: Policy) -> list[int]:
     """Sizes at which it was let in."""
     gang, sizes = snapshot.gangs[bind.gang], [seats.members for seats in bind.seats]
-    if policy.molds or bind.gang in snapshot.pins:
+    if policy.moldable or bind.gang in snapshot.pins:
         return sizes
     return [min(size, role.sizes.least) for size, role in zip(sizes, gang.roles, strict=True)]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.fleet import Node
 from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
 from phalanx.model.queue import DEFAULT_QUEUE, ROOT, Queue, UserLimit
@@ -70,7 +70,7 @@ def draw_world(rng: Random, taste: Taste = Taste()) -> Scenario:  # noqa: B008 -
         nodes=nodes,
         levels=levels,
         gangs=tuple(gangs),
-        truths=tuple(truth for _, truth in drawn),
+        true_runs=tuple(truth for _, truth in drawn),
         queues=_draw_queues(rng, nodes) if taste.limits else (Queue(DEFAULT_QUEUE), Queue("a"), Queue("b", "a")),
         users=(UserLimit("ada", {DEVICE_KIND: rng.choice([2, 4, 8]) * MILLI}),)
         if taste.limits and _odds(rng, 3)
@@ -177,13 +177,13 @@ def _draw_deadline(rng: Random, gang: Gang) -> Gang:
 
 def _flex(rng: Random, world: Scenario) -> Scenario:
     """Sizes in steps and lists, what a change costs, how much a member more is worth, and sizes that people want."""
-    gangs, truths, events = [], [], list(world.events)
-    for gang, truth in zip(world.gangs, world.truths, strict=True):
+    gangs, true_runs, events = [], [], list(world.events)
+    for gang, truth in zip(world.gangs, world.true_runs, strict=True):
         roles = tuple(replace(role, sizes=_draw_sizes(rng, role.sizes.least, role.sizes.most)) for role in gang.roles)
         flexed = replace(gang, roles=roles, resize_pause_us=rng.choice([0, 0, SECOND_US // 2, 2 * SECOND_US]))
         gangs.append(flexed)
         curve = rng.choice(CURVES)
-        truths.append(replace(truth, speedup=curve) if flexed.elastic else truth)
+        true_runs.append(replace(truth, speedup=curve) if flexed.elastic else truth)
         elastic = [role.sizes for role in roles if role.sizes.elastic]
         if elastic and _odds(rng, 4):
             at_us = gang.submit_us + rng.randint(0, 40) * SECOND_US
@@ -191,7 +191,7 @@ def _flex(rng: Random, world: Scenario) -> Scenario:
             if _odds(rng, 2):
                 later_us = at_us + rng.randint(1, 40) * SECOND_US
                 events.append(TimedEvent(later_us, "resize", gang=gang.name))
-    return replace(world, gangs=tuple(gangs), truths=tuple(truths), events=tuple(events))
+    return replace(world, gangs=tuple(gangs), true_runs=tuple(true_runs), events=tuple(events))
 
 
 def _draw_sizes(rng: Random, least: int, most: int) -> Sizes:
@@ -229,7 +229,7 @@ def stretch(world: Scenario, times: int) -> Scenario:
     return replace(
         world,
         gangs=tuple(gangs),
-        truths=tuple(replace(truth, duration_us=truth.duration_us * times) for truth in world.truths),
+        true_runs=tuple(replace(truth, duration_us=truth.duration_us * times) for truth in world.true_runs),
         windows=tuple(replace(w, start_us=w.start_us * times, end_us=w.end_us * times) for w in world.windows),
         events=tuple(replace(event, at_us=event.at_us * times, by_us=longer(event.by_us)) for event in world.events),
     )
@@ -258,7 +258,9 @@ def draw_policy(rng: Random) -> tuple[str, dict[str, object]]:
     return name, options
 
 
-def draw_gang(rng: Random, taste: Taste, nodes: Sequence[Node], levels: Sequence[str], name: str) -> tuple[Gang, Truth]:
+def draw_gang(
+    rng: Random, taste: Taste, nodes: Sequence[Node], levels: Sequence[str], name: str
+) -> tuple[Gang, TrueRun]:
     """One gang whose members each fit some node, with its true run time."""
     count = 1 if not _odds(rng, 3) else rng.randint(1, taste.roles_max)
     roles = tuple(_draw_role(rng, taste, nodes, levels, f"r{index}", alone=count == 1) for index in range(count))
@@ -277,7 +279,7 @@ def draw_gang(rng: Random, taste: Taste, nodes: Sequence[Node], levels: Sequence
         walltime_us=None if walltime is None else walltime * SECOND_US,
         hold=taste.holds and _odds(rng, 10),
     )
-    return gang, Truth(duration * SECOND_US)
+    return gang, TrueRun(duration * SECOND_US)
 
 
 def _draw_role(
@@ -349,14 +351,14 @@ def _draw_events(rng: Random, taste: Taste, nodes: Sequence[Node], gangs: Sequen
             yield TimedEvent(gang.submit_us + rng.randint(0, 30) * SECOND_US, "cancel", gang=gang.name)
     for node in nodes:
         if taste.failures and _odds(rng, 4):
-            broken, mended = rng.choice([("fail", "repair"), ("cordon", "uncordon"), ("drain", "uncordon")])
+            broken, repaired = rng.choice([("fail", "repair"), ("cordon", "uncordon"), ("drain", "uncordon")])
             at_us = rng.randint(0, 50) * SECOND_US
             # Whoever is still there when a drain must be over is evicted, preemptible or not.
             by_us = (
                 at_us + rng.randint(1, 40) * SECOND_US if taste.soft and broken == "drain" and _odds(rng, 2) else None
             )
             yield TimedEvent(at_us, broken, node=node.name, by_us=by_us)
-            yield TimedEvent(at_us + rng.randint(0, 30) * SECOND_US, mended, node=node.name)
+            yield TimedEvent(at_us + rng.randint(0, 30) * SECOND_US, repaired, node=node.name)
     if taste.failures and _odds(rng, 8):
         yield TimedEvent(rng.randint(0, 50) * SECOND_US, "remove", node=rng.choice(nodes).name)
     if taste.failures and _odds(rng, 8):

@@ -10,7 +10,7 @@ import pytest
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.settings import Settings
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
@@ -21,9 +21,9 @@ from phalanx.testing.hosts_scripts import WorkScript
 
 
 def make_scenario(*gangs, seconds: dict[str, int], events=(), gpus: int = 4) -> Scenario:
-    truths = tuple(Truth(seconds[gang.name] * SECOND_US) for gang in gangs)
+    true_runs = tuple(TrueRun(seconds[gang.name] * SECOND_US) for gang in gangs)
     return Scenario(
-        make_nodes(f"1 gpu={gpus} cpu=64"), (), tuple(gangs), truths, (Queue(DEFAULT_QUEUE),), events=events
+        make_nodes(f"1 gpu={gpus} cpu=64"), (), tuple(gangs), true_runs, (Queue(DEFAULT_QUEUE),), events=events
     )
 
 
@@ -63,7 +63,7 @@ def test_a_pause_longer_than_the_patience_of_the_machine_is_cut():
     wide = make_gang("wide", "2-4 gpu=1", walltime=1000, resize_pause_us=500 * SECOND_US)
     setup = Setup(make_nodes("1 gpu=4 cpu=8")[0], settings=Settings(resize_s=20.0))
     with HostWorld(setup) as world:
-        script = WorkScript(world.machine, wide, Truth(1000 * SECOND_US))
+        script = WorkScript(world.machine, wide, TrueRun(1000 * SECOND_US))
         world.machine.scripts = lambda order: script
         world.loop.hush = script.speak
         world.boot()
@@ -80,7 +80,7 @@ def test_a_pause_longer_than_the_patience_of_the_machine_is_cut():
 @pytest.mark.parametrize(
     ("why", "scenario"),
     [
-        ("several nodes", Scenario(make_nodes("2 gpu=4"), (), (make_gang("a", "1 gpu=1"),), (Truth(1),))),
+        ("several nodes", Scenario(make_nodes("2 gpu=4"), (), (make_gang("a", "1 gpu=1"),), (TrueRun(1),))),
         (
             "a dependency on a job that does not exist yet",
             make_scenario(make_gang("a", "1 gpu=1", after=("b",)), make_gang("b", "1 gpu=1"), seconds={"a": 1, "b": 1}),

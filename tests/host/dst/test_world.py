@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from phalanx.frontends.host.ports import Caller, Order
-from phalanx.frontends.sim.scenario import Truth
+from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.testing.builders import make_gang
 from phalanx.testing.hosts import HostWorld, Setup, make_submission, small_node
 from phalanx.testing.hosts_loop import FIRST, LAST, Life, NothingLeft, VirtualLoop, new_context
@@ -84,7 +84,7 @@ def world():
     with HostWorld(Setup(small_node(4)), lambda what: 1000) as made:
         gangs = {"a": (make_gang("a", "2 gpu=1", walltime=60), 60), "b": (make_gang("b", "4 gpu=1", walltime=5), 5)}
         scripts = {
-            name: WorkScript(made.machine, gang, Truth(seconds * SECOND)) for name, (gang, seconds) in gangs.items()
+            name: WorkScript(made.machine, gang, TrueRun(seconds * SECOND)) for name, (gang, seconds) in gangs.items()
         }
         made.gangs = {name: gang for name, (gang, _) in gangs.items()}
         made.machine.scripts = lambda order: scripts[order.members[0].env["PHALANX_NAME"]]
@@ -162,7 +162,7 @@ def test_a_reboot_leaves_nobody(world):
 # ---------------------------------------------------------------------- the machine
 
 
-class Sitter:
+class Occupant:
     """Sits there until it is killed."""
 
     def refusal(self, order: Order) -> None: ...
@@ -179,7 +179,7 @@ class Sitter:
 
 def test_a_stop_of_some_members_takes_what_they_left_behind(world):
     replies: list = []
-    world.machine.scripts = lambda order: Sitter()
+    world.machine.scripts = lambda order: Occupant()
     world.at(SECOND, lambda: submit(world, "a", replies))
     world.run_until(3 * SECOND)
     machine = world.machine

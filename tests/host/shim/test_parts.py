@@ -11,10 +11,10 @@ import pytest
 
 import phalanx
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.shim.life import read_signal
 from phalanx.frontends.host.shim.logs import Rate
 from phalanx.frontends.host.shim.loop import READ, Loop
 from phalanx.frontends.host.shim.relay import Told
+from phalanx.frontends.host.shim.supervision import read_signal
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_shim_loads_little():
         import sys
         package = sys.modules["phalanx"] = type(sys)("phalanx")
         package.__path__ = {phalanx.__path__!r}
-        import phalanx.frontends.host.shim.life
+        import phalanx.frontends.host.shim.supervision
         print(*sys.modules)"""
     command = [sys.executable, "-I", "-S", "-c", code]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())

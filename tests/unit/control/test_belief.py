@@ -34,7 +34,7 @@ def believes_the_truth(scenario: Scenario) -> bool:
         gang.walltime_us == truth.duration_us
         and not gang.startup_us
         and (gang.snapshot is None or not gang.snapshot.stall_us)
-        for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
+        for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)
     )
 
 
@@ -53,7 +53,7 @@ def forgotten(restored: Restored) -> bool:
 
 
 def events_of(changes, after_us: int) -> list[tuple[int, str, int]]:
-    """What happens later; seats that a hurt gang lets go of are told by the simulator only."""
+    """What happens later; seats that a degraded gang lets go of are told by the simulator only."""
     found = [(change.at_us, change.event, change.members) for change in changes if change.at_us > after_us]
     return [each for each in found if each[1] != "lose" or each[2]]
 
@@ -132,7 +132,7 @@ gangs:
   - {name: over, submit: 190, members: 4, each: {gpu: 1}, duration: 60, walltime: 60, priority: 2}
 """
     scenario, policy = parse_scenario(spot_of(yaml.safe_load(text))), find_policy("fair")
-    first = replace(scenario, gangs=scenario.gangs[:1], truths=scenario.truths[:1])
+    first = replace(scenario, gangs=scenario.gangs[:1], true_runs=scenario.true_runs[:1])
     later = Changes(add_gangs=tuple(map(Arrival, scenario.gangs[1:])))
     found = look_ahead(Restored(run_to(first, policy, 0)), policy, later).fates["wide"]
     played = next(gang for gang in simulate(scenario, policy).gangs if gang.name == "wide")

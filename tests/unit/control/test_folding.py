@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phalanx.control.hurting import HOLD_FOR_US, REST_FIRST_US, lose_node, note_failure, requeue_hurt, tick
-from phalanx.control.trust import Trust
+from phalanx.control.losses import HOLD_FOR_US, REST_FIRST_US, lose_node, note_failure, requeue_degraded, tick
+from phalanx.control.suspicion import NodeSuspicion
 from phalanx.engine.invariants import check_snapshot, check_usage
 from phalanx.engine.lifecycle import ImpossibleTransition, Phase
 from phalanx.model.plan import Bind, Cause, Evict, Guest, Move, Plan, Repair, Resize, Restart, Seats
@@ -153,12 +153,12 @@ def test_a_move_keeps_the_row_and_changes_the_seats():
 TWO = make_gang("two", "2 gpu=1", walltime=500)
 
 
-def test_a_hurt_gang_holds_what_is_left_for_a_while():
+def test_a_degraded_gang_holds_what_is_left_for_a_while():
     state = make((TWO, (0, 1)))
     (loss,) = lose_node(state, 0)
     state.set_up(0, up=False)
     assert loss.how == "hurt"
-    assert state.records[0].phase is Phase.HURT
+    assert state.records[0].phase is Phase.DEGRADED
     assert free(state) == [1, 0, 1, 1]
     assert wait(state, HOLD_FOR_US / SECOND_US - 1).requeued == []
     assert wait(state, 1).requeued == [0]
@@ -174,7 +174,7 @@ def test_a_repair_is_the_same_attempt_and_a_restart_a_new_one():
         apply(state, decision)
         assert state.records[0].phase is Phase.RUNNING
         assert state.records[0].attempts == attempts
-        assert state.hurt == {}
+        assert state.degraded == {}
         assert wait(state, HOLD_FOR_US / SECOND_US).requeued == [], "the timer was set for a stay that is over"
 
 
@@ -184,7 +184,7 @@ def test_another_loss_while_it_waits():
     state.set_up(0, up=False)
     state.now_us += 10 * SECOND_US
     lose_node(state, 1)
-    assert state.hurt[0].lost == (2,)
+    assert state.degraded[0].lost == (2,)
     assert free(state) == [1, 1, 0, 1]
 
 
@@ -193,7 +193,7 @@ def test_an_elastic_gang_closes_its_ranks_to_a_size_it_may_have():
     (loss,) = lose_node(state, 0)
     assert loss.how == "whole"
     assert free(state) == [1, 0, 0, 1], "three are left, and two are allowed"
-    assert state.hurt[0].whole
+    assert state.degraded[0].whole
 
 
 def test_failing_again_and_again_costs_a_growing_rest_and_in_the_end_the_gang():
@@ -203,7 +203,7 @@ def test_failing_again_and_again_costs_a_growing_rest_and_in_the_end_the_gang():
         lose_node(state, 0)
         given_up = note_failure(state, 0, progressed=False)
         assert given_up is (attempt > 3)
-        requeue_hurt(state, 0)
+        requeue_degraded(state, 0)
         row = state.records[0].row
         resting = int(state.pending.columns["gate"][row]) == Code.BACKOFF
         rests.append(state.next_due_us() - state.now_us if resting else 0)
@@ -216,15 +216,15 @@ def test_failing_again_and_again_costs_a_growing_rest_and_in_the_end_the_gang():
 
 
 def test_a_node_that_keeps_killing_is_not_trusted_for_a_while():
-    trust = Trust(2)
+    suspicion = NodeSuspicion(2)
     hour = 3600 * SECOND_US
-    assert [trust.note_kill(0, at * hour) for at in range(3)] == [None, None, 3 * hour]
-    assert trust.trusted.tolist() == [False, True]
-    assert not trust.forgive(3 * hour - 1)
-    assert trust.forgive(3 * hour)
-    assert trust.trusted.all()
-    assert trust.note_kill(0, 4 * hour) == 6 * hour, "twice as long"
-    assert Trust(1).note_kill(0, 0) is None
+    assert [suspicion.note_kill(0, at * hour) for at in range(3)] == [None, None, 3 * hour]
+    assert suspicion.trusted.tolist() == [False, True]
+    assert not suspicion.forgive(3 * hour - 1)
+    assert suspicion.forgive(3 * hour)
+    assert suspicion.trusted.all()
+    assert suspicion.note_kill(0, 4 * hour) == 6 * hour, "twice as long"
+    assert NodeSuspicion(1).note_kill(0, 0) is None
 
 
 # ---------------------------------------------------------------------- waiting

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phalanx.control.hurting import lose_node
+from phalanx.control.losses import lose_node
 from phalanx.engine.invariants import Promise, check_plan, check_snapshot
 from phalanx.model.gang import SnapshotHabit
 from phalanx.model.plan import Bind, Cause, Evict, Guest, Move, Plan, Repair, Resize, Restart, Seats
@@ -120,14 +120,14 @@ def test_only_guests_leave_for_an_owner():
     assert {violation.code for violation in check_snapshot(state.snapshot())} == {Promise.GUEST}
 
 
-def test_nobody_who_has_not_begun_or_was_hurt_is_told_anything():
+def test_nobody_who_has_not_begun_or_was_degraded_is_told_anything():
     state = make([(LOW, (0, 1))], [HIGH])
     state.running.columns["start_us"][0] = 2000 * SECOND_US
     assert codes(state, Evict(0, Cause.PREEMPT, 1), bind(1, 0, 1)) == {Promise.ONCE}
-    hurt = make([(LOW, (0, 1))], [HIGH])
-    lose_node(hurt, 0)
-    hurt.set_up(0, up=False)
-    assert codes(hurt, Evict(0, Cause.PREEMPT, 1), bind(1, 1, 2)) == {Promise.HURT}
+    degraded = make([(LOW, (0, 1))], [HIGH])
+    lose_node(degraded, 0)
+    degraded.set_up(0, up=False)
+    assert codes(degraded, Evict(0, Cause.PREEMPT, 1), bind(1, 1, 2)) == {Promise.DEGRADED}
     assert codes(state, Evict(1, Cause.PREEMPT, 1)) == {Promise.ONCE}
 
 
@@ -245,7 +245,7 @@ def test_a_move_keeps_the_size_and_needs_a_snapshot():
     assert codes(wide, Move(0, on(2, 3, 4)), bind(1, 0), policy=GOODPUT) == {Promise.MOVE}
 
 
-def make_hurt(gang=LOW, places=(0, 1), **rest):
+def make_degraded(gang=LOW, places=(0, 1), **rest):
     state = make([(gang, places)], **rest)
     lose_node(state, 0)
     state.set_up(0, up=False)
@@ -253,26 +253,26 @@ def make_hurt(gang=LOW, places=(0, 1), **rest):
 
 
 def test_a_repair_keeps_what_is_healthy_and_gives_back_what_was_lost():
-    state = make_hurt()
+    state = make_degraded()
     assert codes(state, Repair(0, on(1, 2))) == set()
-    assert codes(state, Repair(0, on(2, 3))) == {Promise.HURT}
+    assert codes(state, Repair(0, on(2, 3))) == {Promise.DEGRADED}
     assert codes(state, Restart(0, on(2, 3))) == set()
     assert codes(state, Repair(0, on(0, 1))) == {Promise.SERVICE}
     assert Promise.WHOLE in codes(state, Repair(0, on(1)))
     whole = make([(LOW, (0, 1))])
-    assert codes(whole, Repair(0, on(0, 1))) == codes(whole, Restart(0, on(2, 3))) == {Promise.HURT}
+    assert codes(whole, Repair(0, on(0, 1))) == codes(whole, Restart(0, on(2, 3))) == {Promise.DEGRADED}
 
 
 def test_nobody_gets_more_than_it_had():
-    state = make_hurt(WIDE, (0, 1, 2))
-    assert state.hurt[0].whole
+    state = make_degraded(WIDE, (0, 1, 2))
+    assert state.degraded[0].whole
     assert codes(state, Repair(0, on(1, 2, 3))) == set()
-    assert codes(state, Repair(0, on(1, 2, 3, 4))) == {Promise.HURT}
-    assert codes(state, Restart(0, on(3, 4, 5))) == {Promise.HURT}
+    assert codes(state, Repair(0, on(1, 2, 3, 4))) == {Promise.DEGRADED}
+    assert codes(state, Restart(0, on(3, 4, 5))) == {Promise.DEGRADED}
 
 
 def test_a_spare_is_for_repairs():
-    state = make_hurt()
+    state = make_degraded()
     state.fleet.nodes = (*state.fleet.nodes[:-1], replace(state.fleet.nodes[-1], spare=True))
     state.fleet.spare[-1] = True
     state.nodes_changed()
@@ -296,15 +296,15 @@ def spoil(state, column, value, row=0):
     return {violation.code for violation in check_snapshot(state.snapshot())}
 
 
-def test_a_hurt_gang_runs_nothing_and_gives_nothing():
-    state = make_hurt()
+def test_a_degraded_gang_runs_nothing_and_gives_nothing():
+    state = make_degraded()
     assert check_snapshot(state.snapshot()) == []
-    assert spoil(make_hurt(), "members", 1) == {Promise.HURT}
-    assert Promise.HURT in spoil(make_hurt(), "preemptible", value=True)
-    whole = make_hurt(WIDE, (0, 1, 2))
+    assert spoil(make_degraded(), "members", 1) == {Promise.DEGRADED}
+    assert Promise.DEGRADED in spoil(make_degraded(), "preemptible", value=True)
+    whole = make_degraded(WIDE, (0, 1, 2))
     whole.thaw()
-    whole.hurt[0] = replace(whole.hurt[0], whole=False)
-    assert Promise.HURT in {violation.code for violation in check_snapshot(whole.snapshot())}
+    whole.degraded[0] = replace(whole.degraded[0], whole=False)
+    assert Promise.DEGRADED in {violation.code for violation in check_snapshot(whole.snapshot())}
 
 
 def test_seats_of_nobody_are_busy_for_a_while():

@@ -1,9 +1,9 @@
 """Whose queue is next: the standing decides between queues, and moves with every start."""
 
 from phalanx.engine.cycle import schedule
-from phalanx.engine.line import Line
+from phalanx.engine.order.queue_turns import QueueTurns
+from phalanx.engine.order.turns import order_turns
 from phalanx.engine.session import Session
-from phalanx.engine.turns import order_turns
 from phalanx.model.queue import Queue
 from phalanx.policy import named
 from phalanx.testing.builders import make_gang, make_state
@@ -23,7 +23,7 @@ def names(state, turns, stretch):
 
 def test_without_standing_everybody_is_one_stretch():
     state, session, turns = make(("x", "1 gpu=1", {"queue": "a"}), ("y", "1 gpu=1", {"queue": "b"}), policy="easy")
-    line = Line(session, turns)
+    line = QueueTurns(session, turns)
     assert names(state, turns, line.next_stretch()) == ["x", "y"]
     assert not line.moves
     line.done(2)
@@ -32,14 +32,14 @@ def test_without_standing_everybody_is_one_stretch():
 
 def test_one_queue_with_everybody_in_it_needs_no_standing():
     _, session, turns = make(("x", "1 gpu=1", {"queue": "a"}), ("y", "1 gpu=1", {"queue": "a"}))
-    assert not Line(session, turns).moves
+    assert not QueueTurns(session, turns).moves
 
 
 def test_queues_that_stand_equal_take_turns_by_the_order_of_their_gangs():
     state, session, turns = make(
         ("x1", "1 gpu=1", {"queue": "a"}), ("y1", "1 gpu=1", {"queue": "b"}), ("x2", "1 gpu=1", {"queue": "a"})
     )
-    line = Line(session, turns)
+    line = QueueTurns(session, turns)
     assert line.moves
     assert names(state, turns, line.next_stretch()) == ["x1", "y1", "x2"]
     session.charge(1, 0, session.need_of(state.gangs[0], 0).vector)
@@ -56,7 +56,7 @@ def test_whoever_is_below_its_guarantee_comes_first():
     state, session, turns = make(
         ("x", "1 gpu=1", {"queue": "a", "priority": 9}), ("y", "1 gpu=1", {"queue": "b"}), queues=queues
     )
-    assert names(state, turns, Line(session, turns).next_stretch()) == ["y"]
+    assert names(state, turns, QueueTurns(session, turns).next_stretch()) == ["y"]
 
 
 def test_starts_of_one_plan_alternate_between_equal_queues():

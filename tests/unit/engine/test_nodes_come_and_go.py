@@ -6,7 +6,7 @@ from phalanx.engine.cycle import schedule
 from phalanx.engine.invariants import check_plan, check_snapshot
 from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.run import simulate
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.fleet import Node
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, occupy
@@ -18,7 +18,7 @@ def test_the_last_node_may_leave():
     """A cluster without nodes has no kinds either; it is still a cluster."""
     gang = make_gang("A", "1 gpu=1")
     events = (TimedEvent(5 * SECOND_US, "remove", node="n0"),)
-    scenario = Scenario(make_nodes("1 gpu=1"), (), (gang,), (Truth(10 * SECOND_US),), events=events)
+    scenario = Scenario(make_nodes("1 gpu=1"), (), (gang,), (TrueRun(10 * SECOND_US),), events=events)
     assert [result.state for result in simulate(scenario, "easy").gangs] == ["infeasible"]
 
 

@@ -4,7 +4,7 @@ from phalanx.engine.cycle import schedule
 from phalanx.engine.invariants import check_plan
 from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.run import simulate
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.queue import Queue
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, occupy
@@ -20,7 +20,7 @@ def test_a_promised_start_comes_even_if_nothing_else_happens_then():
         make_gang("V", "1 gpu=1", submit=20),
     )
     durations = (30, 10, 10)
-    scenario = Scenario(make_nodes("1 gpu=1"), (), gangs, tuple(Truth(d * SECOND_US) for d in durations))
+    scenario = Scenario(make_nodes("1 gpu=1"), (), gangs, tuple(TrueRun(d * SECOND_US) for d in durations))
     assert [gang.state for gang in simulate(scenario, "conservative").gangs] == ["completed"] * 3
 
 
@@ -66,6 +66,6 @@ def test_gangs_without_a_walltime_do_not_wait_for_each_other_on_an_idle_cluster(
         make_gang("Y", "1 gpu=1", submit=5),
     )
     events = (TimedEvent(10 * SECOND_US, "release", gang="X"),)
-    truths = tuple(Truth(30 * SECOND_US) for _ in gangs)
-    scenario = Scenario(make_nodes("1 gpu=1"), (), gangs, truths, events=events)
+    true_runs = tuple(TrueRun(30 * SECOND_US) for _ in gangs)
+    scenario = Scenario(make_nodes("1 gpu=1"), (), gangs, true_runs, events=events)
     assert [gang.state for gang in simulate(scenario, "conservative").gangs] == ["completed"] * 3

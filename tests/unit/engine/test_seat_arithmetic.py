@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from phalanx.engine.extend import extend
-from phalanx.engine.seats import (
+from phalanx.engine.room.extend import extend
+from phalanx.engine.room.seats import (
     add_seats,
     drop_tail,
     elastic_members,
@@ -15,8 +15,8 @@ from phalanx.engine.seats import (
     still_free,
     subtract_seats,
 )
+from phalanx.engine.room.view import find_need
 from phalanx.engine.session import Session
-from phalanx.engine.view import find_need
 from phalanx.model.fleet import Fleet
 from phalanx.model.plan import Seats
 from phalanx.policy import named

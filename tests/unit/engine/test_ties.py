@@ -5,7 +5,7 @@ from phalanx.engine.invariants import check_plan
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.run import simulate
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.window import Window
 from phalanx.policy import named
@@ -16,8 +16,8 @@ EASY = named("easy")
 
 def run(nodes, *gangs, events=(), policy="easy", durations=10, **rest):
     """States by name after everything has happened."""
-    truths = tuple(Truth(durations * SECOND_US) for _ in gangs)
-    scenario = Scenario(make_nodes(*nodes), (), gangs, truths, events=tuple(events), **rest)
+    true_runs = tuple(TrueRun(durations * SECOND_US) for _ in gangs)
+    scenario = Scenario(make_nodes(*nodes), (), gangs, true_runs, events=tuple(events), **rest)
     return {gang.name: gang.state for gang in simulate(scenario, policy).gangs}
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from phalanx.cli import main
 from phalanx.control.policies import TAKES, CheckedOrder, find_policy
 from phalanx.control.spec.errors import BadInput
-from phalanx.engine.order import order_by_arrival
+from phalanx.engine.order.orders import order_by_arrival
 from phalanx.engine.policy import Policy
 from phalanx.policy import OPTIONS, POLICIES, BadOption, UnknownPolicy
 

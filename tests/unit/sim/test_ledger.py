@@ -15,7 +15,7 @@ from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.frontends.sim.ledger import BOOKED
-from phalanx.frontends.sim.scenario import Truth
+from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.frontends.sim.scribe import Scribe
 from phalanx.frontends.sim.world import World
 from phalanx.model.fleet import Fleet
@@ -44,8 +44,8 @@ class Play:
 
     def __init__(self, nodes: str, gangs: Sequence[Gang], duration_s: Mapping[str, float], curve=None) -> None:
         self.state = State(Fleet(make_nodes(nodes), ()))
-        truths = {name: Truth(round(length * SECOND), curve or Linear()) for name, length in duration_s.items()}
-        self.world = World(self.state, truths)
+        true_runs = {name: TrueRun(round(length * SECOND), curve or Linear()) for name, length in duration_s.items()}
+        self.world = World(self.state, true_runs)
         self.scribe = Scribe(self.state, self.world)
         self.gangs = gangs
         self.busy, self._since, self._in_use = 0, 0, 0
@@ -55,10 +55,10 @@ class Play:
         plan: Callable[[State], Plan],
         events: Sequence[Happens] = (),
         until: float | None = None,
-        tends: bool = True,
+        touches_running: bool = True,
     ) -> None:
-        """`tends`: the plans are asked for at every instant, not only when somebody waits."""
-        policy = Policy("hand", lambda snapshot, rows: rows, grows=tends)
+        """`touches_running`: the plans are asked for at every instant, not only when somebody waits."""
+        policy = Policy("hand", lambda snapshot, rows: rows, grows=touches_running)
         with patch.object(forward, "schedule", lambda snapshot, policy, *, ledger: plan(self.state)):
             walk = Forward(self.state, policy, self.world, self.scribe, ledger=True)
             walk.check = self.check
@@ -77,7 +77,7 @@ class Play:
         leaving = any(due <= state.now_us for due, *_ in [*state.vacating, *self.world.ledger.fading])
         if at_us == state.now_us and not leaving:
             assert capacity - down - used - vacating - claimed == idle
-            sitting = [record for record in state.records if record.phase in (Phase.RUNNING, Phase.HURT)]
+            sitting = [record for record in state.records if record.phase in (Phase.RUNNING, Phase.DEGRADED)]
             assert used == sum(1000 * each.members for record in sitting for each in record.seats)
 
     def close(self, end: float) -> dict[str, float]:
@@ -175,7 +175,7 @@ def test_a_claim_that_waits_for_two_is_idle_where_the_first_has_left(cancel: flo
         return [Resize(0, seats({0: 2}), Cause.LOAN, 1), Resize(2, seats({1: 2}), Cause.LOAN, 1), start]
 
     events = [] if cancel is None else [Happens(round(cancel * SECOND), "cancel", gang="E")]
-    play.run(script((0, bind(0, {0: 4})), (0, bind(2, {1: 4})), (20, shrink)), events, tends=False)
+    play.run(script((0, bind(0, {0: 4})), (0, bind(2, {1: 4})), (20, shrink)), events, touches_running=False)
     assert play.history(1)[0] == (50, "bind", 4, {"n0": 2, "n1": 2})
     parts = play.close(play.state.now_us / SECOND)
     assert (parts["resize"], parts["idle_allocated"]) == (resize, idle)
@@ -275,7 +275,7 @@ def test_a_gang_without_snapshots_that_yields_loses_nothing_either():
     assert play.close(60) == {"capacity": 480, "productive": 200, "free": 280}
 
 
-def test_a_hurt_gang_holds_what_it_has_left_and_then_lets_go():
+def test_a_degraded_gang_holds_what_it_has_left_and_then_lets_go():
     play = Play("2 slot=4", [RIGID], {"R": 50})
     play.run(script((0, bind(0, {0: 2, 1: 2})), (700, bind(0, {0: 4}))), [Happens(10 * SECOND, "fail", node="n1")])
     assert play.history(0) == [
@@ -304,7 +304,7 @@ def test_a_repair_goes_on_from_the_snapshot_and_a_restart_is_a_new_attempt():
         assert parts["productive"] == (80 + 4 * 25 if decision is Repair else 200)
 
 
-def test_the_time_to_be_killed_at_passes_while_a_gang_is_hurt():
+def test_the_time_to_be_killed_at_passes_while_a_gang_is_degraded():
     gang = make_gang("R", "4 slot=1", kill_after_us=60 * SECOND)
     play = Play("3 slot=4", [gang], {"R": 50})
     mend = lambda state: [Repair(0, seats({0: 2, 2: 2}))]  # noqa: E731
@@ -402,7 +402,7 @@ def test_the_parts_sum_wherever_the_run_is_cut(until: int, alone: bool):
         return [Resize(0, seats({0: 4}), Cause.LOAN, 1), *start]
 
     cancel = [Happens(21 * SECOND, "cancel", gang="R")] if alone else []
-    play.run(script((0, bind(0, {0: 4, 1: 2})), (20, shrink)), cancel, until, tends=False)
+    play.run(script((0, bind(0, {0: 4, 1: 2})), (20, shrink)), cancel, until, touches_running=False)
     play.close(until)
     assert play.busy == sum(play.world.ledger.close((0, until * SECOND))[part] for part in BOOKED)
 
@@ -424,11 +424,11 @@ class Chance:
         decisions: list[Decision] = []
         if self.plans < 200:
             for number, record in enumerate(state.records):
-                if record.phase is Phase.RUNNING and number in state.hurt:
+                if record.phase is Phase.RUNNING and number in state.degraded:
                     decisions += self._repair(state, number, free, Repair)
                 elif record.phase is Phase.RUNNING and random.random() < 0.4:
                     decisions += self._disturb(state, number, free, loans)
-                elif record.phase is Phase.HURT and random.random() < 0.5:
+                elif record.phase is Phase.DEGRADED and random.random() < 0.5:
                     decisions += self._repair(state, number, free, random.choice([Repair, Restart]))
         both = {node: room + loans[node] for node, room in free.items()}
         for number, record in enumerate(state.records):
@@ -530,7 +530,7 @@ def test_the_ledger_agrees_with_the_tables_under_any_plans(gangs, events, seed, 
         for at, verb, which in events
     ]
     play = Play("4 slot=3", made, {gang.name: 30 for gang in made}, random.choice([Linear(), Amdahl(0.1)]))
-    play.run(Chance(random).plan, happens, until, tends=random.random() < 0.7)
+    play.run(Chance(random).plan, happens, until, touches_running=random.random() < 0.7)
     end = until if until is not None else play.state.now_us / SECOND
     play.close(end)
     parts = play.world.ledger.close((0, round(end * SECOND)))

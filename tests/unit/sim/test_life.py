@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from phalanx.control.forward import Foresight
 from phalanx.frontends.sim.ledger import BOOKED
-from phalanx.frontends.sim.life import Life
+from phalanx.frontends.sim.progress import Progress
 from phalanx.model.gang import Gang, SnapshotHabit
 from phalanx.perfmodel.speedup import Linear, scaled_us
 
@@ -22,17 +22,17 @@ def pace(members: int, duration: int = 100, most: int = 4) -> int:
     return scaled_us(duration, Linear(), most, members)
 
 
-def new_life(gang: Gang = TEAM) -> Life:
-    return Life(gang, dict.fromkeys(BOOKED, 0))
+def new_life(gang: Gang = TEAM) -> Progress:
+    return Progress(gang, dict.fromkeys(BOOKED, 0))
 
 
-def begun(gang: Gang = TEAM, members: int = 4, at: int = 0) -> Life:
+def begun(gang: Gang = TEAM, members: int = 4, at: int = 0) -> Progress:
     life = new_life(gang)
     life.begin(at, members, pace(members))
     return life
 
 
-def booked(life: Life) -> dict[str, int]:
+def booked(life: Progress) -> dict[str, int]:
     return {part: amount for part, amount in life.books.items() if amount}
 
 
@@ -287,14 +287,14 @@ def test_nothing_is_lost_in_the_middle_of_a_move():
     assert life.done_us == 100 + 7 + 5 + 57 + 2
 
 
-# ---- hurt
+# ---- degraded
 
 
-def test_a_hurt_gang_holds_and_is_mended_from_its_snapshot():
+def test_a_degraded_gang_holds_and_is_mended_from_its_snapshot():
     life = begun()
     life.stop(50, saves=False)
     life.hold(50, 3)
-    life.mend(90, 4, 100, anew=False)
+    life.repair(90, 4, 100, anew=False)
     assert booked(life) == {"startup": 20, "productive": 120, "snapshot": 8, "lost": 52, "idle_allocated": 120}
     assert life.done_us == 90 + 7 + 5 + 70 + 2 * 2
 
@@ -306,7 +306,7 @@ def test_progress_is_told_once():
     assert life.stop(60, saves=False) is False, "the hold that is over saved nothing"
 
 
-def test_a_hurt_gang_is_mended_from_scratch():
+def test_a_degraded_gang_is_mended_from_scratch():
     life = begun()
     life.stop(20, saves=False)
     life.hold(20, 3)
@@ -320,7 +320,7 @@ def test_a_hurt_gang_is_mended_from_scratch():
 def test_a_gang_that_closed_its_ranks_and_is_repaired_at_once_pauses_once():
     life = begun()
     life.resize(20, 3, pace(3))
-    life.mend(20, 4, 100, anew=False)
+    life.repair(20, 4, 100, anew=False)
     assert life.done_us == 20 + 4 + 85 + 6
     life.finish(life.done_us)
     assert booked(life) == {"startup": 20, "productive": 400, "snapshot": 24, "resize": 16}
@@ -329,7 +329,7 @@ def test_a_gang_that_closed_its_ranks_and_is_repaired_at_once_pauses_once():
 def test_a_repair_after_the_pause_is_a_resize():
     life = begun()
     life.resize(20, 2, pace(2))
-    life.mend(30, 4, 100, anew=False)  # 15 + 3 done
+    life.repair(30, 4, 100, anew=False)  # 15 + 3 done
     assert life.done_us == 30 + 4 + 82 + 6
     assert booked(life)["resize"] == 8
 
@@ -341,10 +341,10 @@ def test_killed_per_attempt_and_not_per_repair():
     life = begun(Gang("k", (), kill_after_us=60))
     assert life.killed_us == 60
     life.stop(20, saves=False)
-    life.mend(30, 4, 100, anew=False)
+    life.repair(30, 4, 100, anew=False)
     assert life.killed_us == 60
     life.stop(40, saves=False)
-    life.mend(50, 4, 100, anew=True)
+    life.repair(50, 4, 100, anew=True)
     assert life.killed_us == 110
 
 
@@ -485,7 +485,7 @@ def test_against_the_model(gang: Gang, duration: int, steps: list[tuple[int, str
     for gap, what, members in steps:
         units, at_pace = members, scaled_us(duration, Linear(), 4, members)
         if life.holding:
-            life.mend(now, units, at_pace, anew=True)
+            life.repair(now, units, at_pace, anew=True)
             model.begin(units, at_pace)
         until = now + gap
         while now < until and not model.done:
@@ -516,7 +516,7 @@ def test_against_the_model(gang: Gang, duration: int, steps: list[tuple[int, str
     assert min(life.books.values()) >= 0
 
 
-def apply(life: Life, model: Ticks, what: str, now: int, units: int, at_pace: int) -> None:
+def apply(life: Progress, model: Ticks, what: str, now: int, units: int, at_pace: int) -> None:
     """One change, told to both."""
     match what:
         case "resize":
@@ -524,7 +524,7 @@ def apply(life: Life, model: Ticks, what: str, now: int, units: int, at_pace: in
             model.resize(units, at_pace)
         case "lose and repair":
             life.resize(now, 1, 999)
-            life.mend(now, units, at_pace, anew=False)
+            life.repair(now, units, at_pace, anew=False)
             model.resize(units, at_pace)
             if not life.gang.resize_pause_us:
                 model.resize(units, at_pace)

@@ -119,10 +119,10 @@ def test_seconds_are_whole_where_they_can_be():
 
 
 def test_the_json_of_a_run():
-    hurt = gang("H", 0, 1, state="running")
-    hurt.history.append(Entry(2_500_000, "lose", 0, {}, {"n0": 3}))
-    metrics = compute_metrics([A, NEVER, hurt], {}, {})
-    text = encode_results([SimResult("easy", 7, [A, NEVER, hurt], metrics)])
+    degraded = gang("H", 0, 1, state="running")
+    degraded.history.append(Entry(2_500_000, "lose", 0, {}, {"n0": 3}))
+    metrics = compute_metrics([A, NEVER, degraded], {}, {})
+    text = encode_results([SimResult("easy", 7, [A, NEVER, degraded], metrics)])
     assert text.endswith(b"\n")
     (found,) = json.loads(text)
     assert (found["schema"], found["policy"], found["seed"]) == ("phalanx.sim/1", "easy", 7)

@@ -27,7 +27,7 @@ def ledger(result: SimResult) -> dict[str, float]:
     return {part: amount for part, amount in parts.items() if amount}
 
 
-HURT = """
+DEGRADED = """
 cluster: {nodes: [{name: "n[0-1]", resources: {gpu: 4}}]}
 gangs: [{name: A, members: 8, each: {gpu: 1}, duration: 100}]
 events: [{at: 10, fail: n1}]
@@ -35,8 +35,8 @@ until: 60
 """
 
 
-def test_a_hurt_gang_at_the_end_is_pending_and_holds_what_it_has():
-    result = run(HURT)
+def test_a_degraded_gang_at_the_end_is_pending_and_holds_what_it_has():
+    result = run(DEGRADED)
     (gang,) = result.gangs
     assert (gang.state, gang.end_us, gang.members, gang.placement) == ("pending", None, 8, {"n0": 4, "n1": 4})
     assert gang.reason is not None
@@ -50,7 +50,7 @@ def test_a_hurt_gang_at_the_end_is_pending_and_holds_what_it_has():
 
 
 def test_an_attempt_that_was_lost_has_ended_as_far_as_the_horizon_goes():
-    text = HURT.replace("members: 8, each: {gpu: 1}", "members: 1, each: {gpu: 4}").replace("fail: n1", "fail: n0")
+    text = DEGRADED.replace("members: 8, each: {gpu: 1}", "members: 1, each: {gpu: 4}").replace("fail: n1", "fail: n0")
     result = run(text.replace('"n[0-1]"', "n0"))
     assert result.gangs[0].state == "pending"
     assert ledger(result) == {"capacity": 40, "lost": 40}

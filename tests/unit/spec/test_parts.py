@@ -10,7 +10,7 @@ from phalanx.control.spec.graph import find_cycle
 from phalanx.control.spec.reader import parse_text
 from phalanx.control.spec.spot import Spot
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.scenario import Scenario, Truth, parse_scenario, read_cluster, read_scenario
+from phalanx.frontends.sim.scenario import Scenario, TrueRun, parse_scenario, read_cluster, read_scenario
 from phalanx.model.fleet import Node
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.window import Window
@@ -49,7 +49,7 @@ def test_what_is_not_said_has_its_default():
     assert found.queues == (Queue("default"),)
     assert (found.users, found.windows, found.events, found.until_us, found.dropped) == ((), (), (), None, 0)
     assert found.policies == (("goodput", {}),)
-    assert found.truths == (Truth(60 * SECOND, Linear()),)
+    assert found.true_runs == (TrueRun(60 * SECOND, Linear()),)
 
 
 def test_queues_and_users():
@@ -137,7 +137,9 @@ def test_policies(written: str, policies):
     ],
 )
 def test_curves(written: str, curve):
-    assert scenario(base=BASE.replace("duration: 60", f"duration: 60, speedup: {written}")).truths[0].speedup == curve
+    assert (
+        scenario(base=BASE.replace("duration: 60", f"duration: 60, speedup: {written}")).true_runs[0].speedup == curve
+    )
 
 
 def test_a_gang_that_asks_for_what_no_node_has_is_no_bad_input():

@@ -73,7 +73,7 @@ def test_a_taste_is_kept():
         world = draw_world(random.Random(seed), plain)
         assert world.levels == ()
         assert world.events == world.users == world.windows == ()
-        for gang, truth in zip(world.gangs, world.truths, strict=True):
+        for gang, truth in zip(world.gangs, world.true_runs, strict=True):
             assert gang.walltime_us == truth.duration_us
             assert gang.topology == Topology()
             assert not gang.elastic

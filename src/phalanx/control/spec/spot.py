@@ -93,7 +93,7 @@ class Spot:
     # ---- scalars
 
     def text(self) -> str:
-        """A word, as it was written; numbers and truths are words too where a word is asked for."""
+        """A word, as it was written; numbers and true_runs are words too where a word is asked for."""
         value = self.value
         if self.raw.text is not None and not isinstance(value, (dict, list)):
             value = self.raw.text

@@ -3,7 +3,7 @@
 This is the fast walk: at most one reservation per pool, no administrative windows. Room then grows
 with time except at the reservations' starts, so what a gang may use is the room now (if it ends by
 a reservation's start) or the lesser of now and then (if it does not). Those are two arrays, and most
-gangs are dismissed by comparing their size with one number per question, a whole block at a time.
+gangs are dismissed by comparing their size with one number per placement key, a whole block at a time.
 
 `engine.actions.plan_ahead` is the general walk; tests hold the two to the same starts and promised times.
 Places may differ beside a reservation, where one breaks ties by what is free now and the other throughout.
@@ -16,25 +16,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phalanx.engine.calendar import Start, find_shadow, find_start
+from phalanx.engine.calendar.limits_ahead import leaves_limits
+from phalanx.engine.calendar.releases import Start, find_shadow, find_start
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
-from phalanx.engine.limit_calendar import leaves_limits
-from phalanx.engine.line import Line
-from phalanx.engine.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
-from phalanx.engine.roster import Gift
-from phalanx.engine.session import Question, Session, empty_ceiling
-from phalanx.engine.taking import Taken, Taker
-from phalanx.engine.turns import Offer, Turns, find_over_limit, fit_domain, list_offers, start_turn
-from phalanx.engine.view import Exempt, View, find_need
+from phalanx.engine.making_room.preemption import RoomFinder, RoomFound
+from phalanx.engine.order.queue_turns import QueueTurns
+from phalanx.engine.order.turns import Offer, Turns, find_over_limit, fit_domain, list_offers, start_turn
+from phalanx.engine.reclaimable import Release
+from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
+from phalanx.engine.room.view import Exempt, View, find_need
+from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray, IntArray, MilliArray
 from phalanx.model.form import Form, RoleForm
 from phalanx.model.plan import Guest, Reservation, Seats
 from phalanx.model.reason import Code
 
 _NO_INSTANTS = np.zeros(0, dtype=np.int64)
-VISIT, FILL, STOPPED = 0, 1, 2  # how the turns of a question are looked at
+VISIT, FILL, STOPPED = 0, 1, 2  # how the turns of a placement key are looked at
 BIG = 1 << 40
 BLOCK = 1024  # turns that are screened at once
 SHORT = 64  # so many turns are walked one by one
@@ -51,9 +51,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What sums tell of the one head: when it starts, and how many slots of its question it leaves then."""
+    """What sums tell of the one head: when it starts, and how many slots of its placement key it leaves then."""
 
-    question: int
+    index: int  # of that key
     at_us: int  # NEVER: sums do not tell
     extra: int
 
@@ -62,11 +62,11 @@ class Walk:
     """One walk over the turns of a session."""
 
     def __init__(self, session: Session, turns: Turns) -> None:
-        """Nothing is known yet: every question is visited and has an unknown ceiling."""
+        """Nothing is known yet: every placement key is visited and has an unknown ceiling."""
         self.session, self.turns = session, turns
         self.now = session.snapshot.now_us
-        self.mode = np.zeros(len(turns.questions), dtype=np.int8)
-        self.ceilings = np.full((1, len(turns.questions)), BIG, dtype=np.int64)
+        self.mode = np.zeros(len(turns.keys), dtype=np.int8)
+        self.ceilings = np.full((1, len(turns.keys)), BIG, dtype=np.int64)
         self.views = [session.view]
         self.heads: list[Head] = []
         self.shadows: list[Head] = []  # heads whose start is known, by start
@@ -81,8 +81,8 @@ class Walk:
         self._sums: Sums | None = None
         self._gone: IntArray | None = None
         self._sizes = turns.size.tolist()
-        self._questions = turns.question.tolist()
-        self.taker = None if session.roster is None else Taker(session, turns, self, session.roster)
+        self._key_index = turns.key_index.tolist()
+        self.finder = None if session.reclaimable is None else RoomFinder(session, turns, self, session.reclaimable)
 
     @property
     def gone(self) -> IntArray:
@@ -96,7 +96,7 @@ class Walk:
     def run(self) -> None:
         """Give every turn its chance, in order."""
         fill = self.session.policy.fill == "arrival"
-        line = Line(self.session, self.turns)
+        line = QueueTurns(self.session, self.turns)
         while line.left:
             order = line.next_stretch()
             if len(order) <= SHORT:
@@ -104,7 +104,7 @@ class Walk:
             else:
                 line.done(self._pass_over(order, fill=fill, until_start=line.moves))
         if self.session.policy.fill == "shortest" and self.heads:
-            waiting = ~self.started & (self.mode[self.turns.question] == FILL)
+            waiting = ~self.started & (self.mode[self.turns.key_index] == FILL)
             waiting[[head.turn for head in self.heads]] = False  # they have their reservation, and fill nothing
             left = np.flatnonzero(waiting)
             lengths = self.turns.least_lengths(self.session)[left]
@@ -113,11 +113,11 @@ class Walk:
     def _pass_over_short(self, order: Sequence[int], *, fill: bool, until_start: bool = False) -> int:
         """The same as `_pass_over`, turn by turn: below some dozens of turns that is cheaper than arrays."""
         for at, turn in enumerate(order):
-            index, size = self._questions[turn], self._sizes[turn]
+            index, size = self._key_index[turn], self._sizes[turn]
             mode = self.mode[index]
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
-            if self.taker is None:
+            if self.finder is None:
                 if mode == FILL and size > self.ceilings[self._level(turn), index]:
                     continue
                 if self.limit_caps is not None and size > self.limit_caps[self.turns.queue[turn], index]:
@@ -160,57 +160,57 @@ class Walk:
 
     def _worth_a_look(self, block: IntArray, *, fill: bool) -> BoolArray:
         """Turns that are not yet known to fail: ceilings only fall within a walk."""
-        question, size = self.turns.question[block], self.turns.size[block]
-        mode = self.mode[question]
+        index, size = self.turns.key_index[block], self.turns.size[block]
+        mode = self.mode[index]
         look: BoolArray = mode == VISIT
         if self.heads and fill:
             soft = self.session.snapshot.soft
             level = self.instants.searchsorted(self.gone[block]) if self.shadows and not soft else 0
-            look |= (mode == FILL) & (size <= self.ceilings[level, question])
+            look |= (mode == FILL) & (size <= self.ceilings[level, index])
             if self._sums is not None and not self.shadows and not soft:
                 sums = self._sums
-                look &= (self.gone[block] <= sums.at_us) | (size <= sums.extra) | (question != sums.question)
+                look &= (self.gone[block] <= sums.at_us) | (size <= sums.extra) | (index != sums.index)
         if self.limit_caps is not None:
-            look &= size <= self.limit_caps[self.turns.queue[block], question]
-        if self.taker is not None:
-            look |= self.taker.might_help(block, self.mode, fill=fill)
+            look &= size <= self.limit_caps[self.turns.queue[block], index]
+        if self.finder is not None:
+            look |= self.finder.might_help(block, self.mode, fill=fill)
         return look
 
     def _visit(self, turn: int) -> None:
-        index, size = self._questions[turn], self._sizes[turn]
-        question = self.turns.questions[index]
-        if size > self._service_ceiling(index, question):
+        index, size = self._key_index[turn], self._sizes[turn]
+        key = self.turns.keys[index]
+        if size > self._service_ceiling(index, key):
             return  # not on the nodes in service even if empty: it neither reserves nor blocks
         filling = bool(self.mode[index] == FILL)
-        if self.limit_caps is not None and self._over_limit(turn, index, question.form, size):
-            self._take(turn, question, filling=filling)
+        if self.limit_caps is not None and self._over_limit(turn, index, key.form, size):
+            self._take(turn, key, filling=filling)
             return
         if filling and self._refuse_by_sums(turn, index, size) and not self.turns.may_be_guest(self.session, turn):
-            self._take(turn, question, filling=True)
+            self._take(turn, key, filling=True)
             return
         if filling:
             self._compute_reservations()
-        outcome = self._try_offers(turn, index, question)
+        outcome = self._try_offers(turn, index, key)
         if outcome is not None:
             self._start(turn, *outcome)
-        elif not self._take(turn, question, filling=filling) and not filling and turn not in self.undecided:
-            self._block(turn, question)
+        elif not self._take(turn, key, filling=filling) and not filling and turn not in self.undecided:
+            self._block(turn, key)
 
-    def _take(self, turn: int, question: Question, *, filling: bool) -> bool:
+    def _take(self, turn: int, key: PlacementKey, *, filling: bool) -> bool:
         """Start a blocked gang at the expense of running ones, if anybody lets it."""
-        if self.taker is None:
+        if self.finder is None:
             return False
         if filling:
             self._compute_reservations()
-        taken = self.taker.find(turn, question, filling=filling)
+        taken = self.finder.find(turn, key, filling=filling)
         if taken is None:
             return False
         self._commit(turn, taken)
         return True
 
-    def _commit(self, turn: int, taken: Taken) -> None:
-        assert self.taker is not None
-        self.taker.commit(taken, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
+    def _commit(self, turn: int, taken: RoomFound) -> None:
+        assert self.finder is not None
+        self.finder.commit(taken, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
         self.ceilings[:] = BIG  # there is more room than there was
         self._sums = None
         retake(self.session.view, taken.offer.form, taken.places)
@@ -218,40 +218,40 @@ class Walk:
         self.started[turn] = True
         if self.shadows:
             self._settle(taken.offer.form, taken.places, taken.gone_us)
-        self.taker.settle_moves(taken)
+        self.finder.settle_moves(taken)
         self.limit_caps = self.turns.queue_caps(self.session) if self.session.limits.any else None
 
-    # -------------------------------------------------------------- ground
+    # -------------------------------------------------------------- calendar
 
-    def trial(self, gone_us: int, exempt: Exempt, gifts: Sequence[Gift] = ()) -> View:
-        """What may be used from now until then, with gifts; a copy of its own."""
+    def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
+        """What may be used from now until then, with releases; a copy of its own."""
         level = int(self.instants.searchsorted(gone_us)) if self.shadows else 0
         base = self.views[level]
         view = View(self.session.fleet, base.free, base.device_free, shared=base.shared, usable=self.session.in_service)
         view.usable_by_exempt = base.usable_by_exempt
-        if not gifts:
+        if not releases:
             return view
         now = self.session.view
-        nodes = np.unique(np.concatenate([seats.nodes for gift in gifts for seats in gift.seats]))
-        free, devices = self._with_gifts(now, nodes, gifts, -1)
+        nodes = np.unique(np.concatenate([seats.nodes for release in releases for seats in release.seats]))
+        free, devices = self._with_releases(now, nodes, releases, -1)
         for head in self.shadows[:level]:
             assert head.start is not None
-            then, then_devices = self._with_gifts(head.start.view, nodes, gifts, head.start.at_us)
+            then, then_devices = self._with_releases(head.start.view, nodes, releases, head.start.at_us)
             free = np.minimum(free, then)
             devices = self._devices_left(devices, then_devices, free)
         view.overwrite(nodes, free, devices)
         return view
 
-    def _with_gifts(
-        self, view: View, nodes: IntArray, gifts: Sequence[Gift], at_us: int
+    def _with_releases(
+        self, view: View, nodes: IntArray, releases: Sequence[Release], at_us: int
     ) -> tuple[IntArray, MilliArray]:
-        """Room of some nodes with gifts; at a later instant without those that are gone by then anyway."""
+        """Room of some nodes with releases; at a later instant without those that are gone by then anyway."""
         free, devices = view.free[nodes].copy(), view.device_free[nodes].copy()
-        for gift in gifts:
-            if at_us >= 0 and (gift.sitter.end_us <= at_us or gift.sitter.guest):
+        for release in releases:
+            if at_us >= 0 and (release.occupant.end_us <= at_us or release.occupant.guest):
                 continue
-            for seats in gift.seats:
-                need = find_need(self.session.fleet, gift.sitter.gang.roles[seats.role].shape)
+            for seats in release.seats:
+                need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
                 at = nodes.searchsorted(seats.nodes)
                 free[at] += seats.counts[:, None] * need.vector
                 devices[at] += seats.devices
@@ -261,15 +261,15 @@ class Walk:
         """The devices of a trial are real ones here."""
         return places
 
-    def give(self, gift: Gift) -> None:
+    def give(self, release: Release) -> None:
         """Seats given back are free later as well, unless that was counted on already."""
         for head in self.shadows:
             assert head.start is not None
-            if gift.sitter.end_us > head.start.at_us and not gift.sitter.guest:
-                for seats in gift.seats:
-                    need = find_need(self.session.fleet, gift.sitter.gang.roles[seats.role].shape)
+            if release.occupant.end_us > head.start.at_us and not release.occupant.guest:
+                for seats in release.seats:
+                    need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
                     head.start.view.take_seats(need, seats, sign=-1)
-        for seats in gift.seats if self.shadows else ():
+        for seats in release.seats if self.shadows else ():
             self._settle_nodes(seats.nodes)
 
     def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
@@ -281,10 +281,10 @@ class Walk:
         if self.shadows:
             self._settle_nodes(seats.nodes)
 
-    def _service_ceiling(self, index: int, question: Question) -> int:
+    def _service_ceiling(self, index: int, key: PlacementKey) -> int:
         found = self._service.get(index)
         if found is None:
-            found = empty_ceiling(self.session.fleet, question.form, self.session.in_service)
+            found = empty_ceiling(self.session.fleet, key.form, self.session.in_service)
             self._service[index] = found
         return found
 
@@ -298,32 +298,32 @@ class Walk:
 
     # -------------------------------------------------------------- starting
 
-    def _try_offers(self, turn: int, index: int, question: Question) -> tuple[Offer, Places, int, Guest] | None:
+    def _try_offers(self, turn: int, index: int, key: PlacementKey) -> tuple[Offer, Places, int, Guest] | None:
         """The largest size that fits where the gang may go; as a guest, where it may not stay."""
         for offer in list_offers(self.session, self.turns, turn):
             level = 0
             if self.shadows:
                 gone = self.now + offer.length_us if self.turns.proven[turn] else NEVER
                 level = int(self.instants.searchsorted(gone))
-            places = self._try_at(turn, index, question, offer, level)
+            places = self._try_at(turn, index, key, offer, level)
             if places is not None:
                 return offer, places, level, Guest.NO
             if level and self.turns.may_be_guest(self.session, turn):
-                places = self._try_at(turn, index, question, offer, 0)
+                places = self._try_at(turn, index, key, offer, 0)
                 if places is not None:
                     return offer, places, 0, Guest.WHOLE
         return None
 
-    def _try_at(self, turn: int, index: int, question: Question, offer: Offer, level: int) -> Places | None:
+    def _try_at(self, turn: int, index: int, key: PlacementKey, offer: Offer, level: int) -> Places | None:
         """Places in one of the views, taken; None if there are none."""
-        if offer.form.open_size or offer.form == question.form:
-            ceiling = find_ceiling(self.views[level], offer.form, question.exempt)
+        if offer.form.open_size or offer.form == key.form:
+            ceiling = find_ceiling(self.views[level], offer.form, key.exempt)
             if ceiling < offer.size:
                 self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
                 return None
         if self.session.limits.any and not self._limits_allow(turn, offer):
             return None
-        places = self._place_in(level, Wish(offer.form, offer.size, question.exempt), index)
+        places = self._place_in(level, Wish(offer.form, offer.size, key.exempt), index)
         if places is None:
             if self._undecided_now:
                 self.undecided.add(turn)
@@ -393,19 +393,19 @@ class Walk:
 
     # -------------------------------------------------------------- blocking
 
-    def _block(self, turn: int, question: Question) -> None:
+    def _block(self, turn: int, key: PlacementKey) -> None:
         """The head of a pool: stop those behind it, or let them fill around its reservation."""
         policy = self.session.policy
         if policy.reservations == 0 and not policy.stops:
             return
-        head = Head(turn, self.session.pool_of(question))
+        head = Head(turn, self.session.pool_of(key))
         self.heads.append(head)
         mode = FILL if policy.reservations else STOPPED
-        if len(self.turns.questions) == 1:
+        if len(self.turns.keys) == 1:
             self.mode[0] = mode
             return
         pools: dict[bytes, bool] = {}
-        for index, other in enumerate(self.turns.questions):
+        for index, other in enumerate(self.turns.keys):
             if self.mode[index] != VISIT:
                 continue
             pool = self.session.pool_of(other)
@@ -425,15 +425,15 @@ class Walk:
     def _refuse_by_sums(self, turn: int, index: int, size: int) -> bool:
         """Whether sums alone show that a filler would delay the one reservation there is.
 
-        Where head and filler ask the same question about the whole cluster, places do not matter: it may
+        Where head and filler ask the same placement key about the whole cluster, places do not matter: it may
         start if it is gone by the head's start, or if it fits beside the head then. Most fillers fail
         this, and failing it costs no view of the future.
         """
-        if self.shadows or len(self.heads) != 1 or self._questions[self.heads[0].turn] != index:
+        if self.shadows or len(self.heads) != 1 or self._key_index[self.heads[0].turn] != index:
             return False
         if self._sums is None:
             head = self.heads[0].turn
-            shadow_us, extra = find_shadow(self.session, self.turns.questions[index], self._sizes[head])
+            shadow_us, extra = find_shadow(self.session, self.turns.keys[index], self._sizes[head])
             self._sums = Sums(index, shadow_us, extra)
         return self._sums.at_us != NEVER and int(self.gone[turn]) > self._sums.at_us and size > self._sums.extra
 
@@ -443,9 +443,12 @@ class Walk:
         if not missing:
             return
         for head in missing:
-            question, size = self.turns.questions[self.turns.question[head.turn]], int(self.turns.size[head.turn])
+            key, size = (
+                self.turns.key_of(head.turn),
+                int(self.turns.size[head.turn]),
+            )
             known_us = self._sums.at_us if self._sums is not None and len(self.heads) == 1 else NEVER
-            head.start = find_start(self.session, question, size, known_us)
+            head.start = find_start(self.session, key, size, known_us)
         known = [(head.start.at_us, head) for head in self.heads if head.start is not None]
         known.sort(key=lambda each: each[0])
         self.shadows = [head for _, head in known]
@@ -474,7 +477,7 @@ class Walk:
 
     def why_not(self, turn: int) -> Code:
         """Of a gang that has room now: whether the order or a reservation keeps it waiting."""
-        return Code.RESERVED if self.mode[self.turns.question[turn]] == FILL else Code.BEHIND
+        return Code.RESERVED if self.mode[self.turns.key_index[turn]] == FILL else Code.BEHIND
 
     def list_reservations(self) -> tuple[Reservation, ...]:
         """The reservations of this walk, worked out now if nobody asked before."""

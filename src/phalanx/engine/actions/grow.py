@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phalanx.engine.extend import extend, whole_form
+from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.fairshare import StandingKey
-from phalanx.engine.ground import Ground
 from phalanx.engine.kernels.release import NEVER
-from phalanx.engine.roster import Sitter
-from phalanx.engine.seats import add_seats, elastic_members, sizes_of
+from phalanx.engine.reclaimable import Occupant
+from phalanx.engine.room.extend import extend, whole_form
+from phalanx.engine.room.seats import add_seats, elastic_members, sizes_of
+from phalanx.engine.room.view import NOBODY, View
 from phalanx.engine.session import Session
-from phalanx.engine.view import NOBODY, View
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Guest, Seats
@@ -41,7 +41,7 @@ class Grower:
     seats: tuple[Seats, ...]
     curve: Speedup
     gone_us: int
-    sitter: Sitter | None  # None: it starts in this plan
+    occupant: Occupant | None  # None: it starts in this plan
     at: int = -1  # its bind, if it starts
     guest: Guest = Guest.NO
     gained: list[tuple[Seats, int]] = field(default_factory=list)  # with the instant until which they are taken
@@ -50,7 +50,7 @@ class Grower:
     @property
     def pause_us(self) -> int:
         """What a change of size costs it now."""
-        return 0 if self.sitter is None else self.gang.resize_pause_us
+        return 0 if self.occupant is None else self.gang.resize_pause_us
 
     def speed(self) -> float:
         """Its speed at its present size."""
@@ -60,9 +60,9 @@ class Grower:
 class Growth:
     """Hands idle room out, after everybody had a chance to start."""
 
-    def __init__(self, session: Session, ground: Ground, ahead_us: int) -> None:
+    def __init__(self, session: Session, calendar: Calendar, ahead_us: int) -> None:
         """`ahead_us`: when the next reservation or window begins, which is when room lent under it goes back."""
-        self.session, self.ground, self.ahead_us = session, ground, ahead_us
+        self.session, self.calendar, self.ahead_us = session, calendar, ahead_us
         self.now = session.snapshot.now_us
         self.wake_us = NEVER
         self._views: dict[int, View] = {}
@@ -95,39 +95,46 @@ class Growth:
         return found
 
     def _runners(self) -> list[Grower]:
-        roster, snapshot, found = self.session.roster, self.session.snapshot, []
-        if roster is None or not self.session.policy.grows:
+        reclaimable, snapshot, found = self.session.reclaimable, self.session.snapshot, []
+        if reclaimable is None or not self.session.policy.grows:
             return []
-        for sitter in roster.sitters:
-            if not sitter.gang.elastic or sitter.gone or sitter.moved or sitter.exact:
+        for occupant in reclaimable.occupants:
+            if not occupant.gang.elastic or occupant.gone or occupant.moved or occupant.exact:
                 continue
-            if sitter.changed:  # its cool-down begins with this plan
-                rest_us = max(COOL_LEAST_US, COOL_PAUSES * sitter.gang.resize_pause_us)
+            if occupant.changed:  # its cool-down begins with this plan
+                rest_us = max(COOL_LEAST_US, COOL_PAUSES * occupant.gang.resize_pause_us)
                 self.wake_us = min(self.wake_us, self.now + rest_us)
                 continue
-            cool_us = int(snapshot.running.cool_until_us[sitter.row])
+            cool_us = int(snapshot.running.cool_until_us[occupant.row])
             if cool_us > self.now:
                 self.wake_us = min(self.wake_us, cool_us)
                 continue
-            curve = curve_of(snapshot, sitter.number)
+            curve = curve_of(snapshot, occupant.number)
             grower = Grower(
-                sitter.number, sitter.gang, sitter.queue, sitter.user, sitter.seats, curve, sitter.end_us, sitter
+                occupant.number,
+                occupant.gang,
+                occupant.queue,
+                occupant.user,
+                occupant.seats,
+                curve,
+                occupant.end_us,
+                occupant,
             )
-            grower.guest, grower.first = sitter.guest, sizes_of(sitter.seats)
-            most = speedup_at(curve, elastic_members(sitter.gang, tuple(r.sizes.most for r in sitter.gang.roles)))
+            grower.guest, grower.first = occupant.guest, sizes_of(occupant.seats)
+            most = speedup_at(curve, elastic_members(occupant.gang, tuple(r.sizes.most for r in occupant.gang.roles)))
             if self._pays(grower, most, self.now + SHORTEST_US):
                 found.append(grower)
         return found
 
     def _pays(self, grower: Grower, speed: float, until_us: int) -> bool:
         """Whether a change to this speed, which may have to be undone at an instant, saves more than it costs."""
-        if grower.sitter is None:
+        if grower.occupant is None:
             return True
         before = speedup_at(grower.curve, elastic_members(grower.gang, grower.first))
-        left_us = grower.sitter.end_us - self.now
+        left_us = grower.occupant.end_us - self.now
         if left_us <= grower.pause_us + left_us * before / speed:
             return False
-        if until_us <= self.now + SHORTEST_US or until_us >= grower.sitter.end_us:
+        if until_us <= self.now + SHORTEST_US or until_us >= grower.occupant.end_us:
             return True
         span = until_us - self.now
         return (span - grower.pause_us) * speed - grower.pause_us * before > span * before
@@ -181,7 +188,7 @@ class Growth:
         if lent and grower.guest is Guest.NO:
             grower.guest = Guest.SURPLUS
         self.session.view.take_seats(need, more)
-        self.ground.take(need, more, gone_us)
+        self.calendar.take(need, more, gone_us)
         self.session.charge(grower.queue, grower.user, need.vector * count)
         grower.gained.append((more, gone_us))
         seats = list(grower.seats)
@@ -192,13 +199,13 @@ class Growth:
     def _extend(self, grower: Grower, role: int, count: int, gone_us: int) -> Seats | None:
         view = self._views.get(gone_us)
         if view is None:
-            view = self._views[gone_us] = self.ground.trial(gone_us, NOBODY)
+            view = self._views[gone_us] = self.calendar.trial(gone_us, NOBODY)
         found = extend(view, grower.gang, grower.seats, role, count)
         if found is None:
             return None
         self._views = {}  # what others may use has changed
         form = whole_form(self.session.fleet, grower.gang, sizes_of(grower.seats))
-        named = self.ground.name_devices(form, ((found,),))
+        named = self.calendar.name_devices(form, ((found,),))
         return named[0][0]
 
     # ------------------------------------------------------------------ results
@@ -206,15 +213,15 @@ class Growth:
     def _finish(self, grower: Grower) -> None:
         if not grower.gained:
             return
-        if grower.sitter is None:
+        if grower.occupant is None:
             self._rebind(grower)
             return
         lent = any(gone_us == self.now + 1 for _, gone_us in grower.gained)
         if not self._pays(grower, grower.speed(), self.ahead_us if lent else NEVER):
             self._revert(grower)
             return
-        sitter = grower.sitter
-        sitter.seats, sitter.cause, sitter.grown_as = grower.seats, Cause.GROW, grower.guest
+        occupant = grower.occupant
+        occupant.seats, occupant.cause, occupant.grown_as = grower.seats, Cause.GROW, grower.guest
 
     def _rebind(self, grower: Grower) -> None:
         """A start at its final size, ranks in topology order."""
@@ -233,7 +240,7 @@ class Growth:
         for seats, gone_us in grower.gained:
             need = self.session.need_of(grower.gang, seats.role)
             self.session.view.take_seats(need, seats, sign=-1)
-            self.ground.take(need, seats, gone_us, sign=-1)
+            self.calendar.take(need, seats, gone_us, sign=-1)
             self.session.charge(grower.queue, grower.user, -seats.members * need.vector)
         self._views = {}
 

@@ -7,85 +7,89 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.engine.extend import extend, whole_form
-from phalanx.engine.ground import Ground
-from phalanx.engine.loans import call_back_tails
-from phalanx.engine.permits import Permits, Who
-from phalanx.engine.roster import Gift, Roster, Sitter
-from phalanx.engine.seats import add_seats, drop_tail, elastic_members, sizes_of, subtract_seats
+from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.making_room.loans import call_back_tails
+from phalanx.engine.making_room.permits import Claimant, Permits
+from phalanx.engine.reclaimable import Occupant, Reclaimable, Release
+from phalanx.engine.room.extend import extend, whole_form
+from phalanx.engine.room.seats import add_seats, drop_tail, elastic_members, sizes_of, subtract_seats
+from phalanx.engine.room.view import NOBODY
 from phalanx.engine.session import Session
-from phalanx.engine.view import NOBODY
 from phalanx.model.plan import Cause, Seats
 
 
-def shrink_pinned(session: Session, roster: Roster, ground: Ground) -> None:
+def shrink_pinned(session: Session, reclaimable: Reclaimable, calendar: Calendar) -> None:
     """Gangs that are larger than people want them."""
-    for sitter, role, more in _list_pinned(session, roster):
+    for occupant, role, more in _list_pinned(session, reclaimable):
         if more < 0:
-            _shrink(session, roster, ground, sitter, role, -more)
+            _shrink(session, reclaimable, calendar, occupant, role, -more)
 
 
-def grow_pinned(session: Session, roster: Roster, ground: Ground) -> None:
+def grow_pinned(session: Session, reclaimable: Reclaimable, calendar: Calendar) -> None:
     """Gangs that are smaller than people want them."""
-    for sitter, role, more in _list_pinned(session, roster):
+    for occupant, role, more in _list_pinned(session, reclaimable):
         if more > 0:
-            _grow(session, roster, ground, sitter, role, more)
+            _grow(session, reclaimable, calendar, occupant, role, more)
 
 
-def _list_pinned(session: Session, roster: Roster) -> list[tuple[Sitter, int, int]]:
+def _list_pinned(session: Session, reclaimable: Reclaimable) -> list[tuple[Occupant, int, int]]:
     """Running gangs with a wish, their elastic role, and how many members they lack."""
     found = []
     for number, members in session.snapshot.pins.items():
-        sitter = roster.by_number.get(number)
-        if sitter is None or sitter.changed:
+        occupant = reclaimable.by_number.get(number)
+        if occupant is None or occupant.changed:
             continue
-        now = elastic_members(sitter.gang, sizes_of(sitter.seats))
-        role = next(index for index, each in enumerate(sitter.gang.roles) if each.sizes.elastic)
-        found.append((sitter, role, members - now))
+        now = elastic_members(occupant.gang, sizes_of(occupant.seats))
+        role = next(index for index, each in enumerate(occupant.gang.roles) if each.sizes.elastic)
+        found.append((occupant, role, members - now))
     return found
 
 
-def _shrink(session: Session, roster: Roster, ground: Ground, sitter: Sitter, role: int, count: int) -> None:
-    seats = sitter.seats[role]
-    left = drop_tail(session.fleet, sitter.gang.roles[role].shape, seats, count)
-    gift = Gift(sitter, (subtract_seats(seats, left),), Cause.PIN, whole=False)
-    session.give(gift)
-    ground.give(gift)
-    roster.give(gift, None)
+def _shrink(
+    session: Session, reclaimable: Reclaimable, calendar: Calendar, occupant: Occupant, role: int, count: int
+) -> None:
+    seats = occupant.seats[role]
+    left = drop_tail(session.fleet, occupant.gang.roles[role].shape, seats, count)
+    release = Release(occupant, (subtract_seats(seats, left),), Cause.PIN, whole=False)
+    session.give(release)
+    calendar.give(release)
+    reclaimable.give(release, None)
 
 
-def _grow(session: Session, roster: Roster, ground: Ground, sitter: Sitter, role: int, count: int) -> None:
-    need = session.need_of(sitter.gang, role)
+def _grow(
+    session: Session, reclaimable: Reclaimable, calendar: Calendar, occupant: Occupant, role: int, count: int
+) -> None:
+    need = session.need_of(occupant.gang, role)
     asked = need.vector * count
-    if session.limits.check(sitter.queue, sitter.user, asked) is not None:
+    if session.limits.check(occupant.queue, occupant.user, asked) is not None:
         return
 
-    def seats_with(gifts: Sequence[Gift]) -> Seats | None:
-        return extend(ground.trial(sitter.end_us, NOBODY, gifts), sitter.gang, sitter.seats, role, count)
+    def seats_with(releases: Sequence[Release]) -> Seats | None:
+        return extend(calendar.trial(occupant.end_us, NOBODY, releases), occupant.gang, occupant.seats, role, count)
 
-    gifts: list[Gift] | None = []
+    releases: list[Release] | None = []
     more = seats_with([])
     running = session.snapshot.running
     if more is None and not (running.gang[running.alive] < 0).any():  # else seats are being vacated: wait for them
-        permits = Permits(session, roster)
-        arrival = int(running.eligible_us[sitter.row]), sitter.number
-        who = Who(sitter.queue, sitter.priority, asked, owner=False, attained_us=0, arrival=arrival)
-        pools = [pool for pool in permits.list_loans(who) if pool.sitter is not sitter]
-        gifts = call_back_tails(session.fleet, pools, lambda given: seats_with(given) is not None)
-        more = seats_with(gifts) if gifts is not None else None
-    if more is None or gifts is None:
+        permits = Permits(session, reclaimable)
+        arrival = int(running.eligible_us[occupant.row]), occupant.number
+        who = Claimant(occupant.queue, occupant.priority, asked, owner=False, attained_us=0, arrival=arrival)
+        loans = [loan for loan in permits.list_loans(who) if loan.occupant is not occupant]
+        releases = call_back_tails(session.fleet, loans, lambda given: seats_with(given) is not None)
+        more = seats_with(releases) if releases is not None else None
+    if more is None or releases is None:
         return
-    for gift in gifts:
-        session.give(gift)
-        ground.give(gift)
-        roster.give(gift, sitter.number)
-    if any(gift.sitter.gang.resize_pause_us for gift in gifts):
+    for release in releases:
+        session.give(release)
+        calendar.give(release)
+        reclaimable.give(release, occupant.number)
+    if any(release.occupant.gang.resize_pause_us for release in releases):
         return  # whoever gives still sits there; it grows when the seats are vacated
-    form = whole_form(session.fleet, sitter.gang, sizes_of(sitter.seats))
-    more = ground.name_devices(form, ((more,),))[0][0]
+    form = whole_form(session.fleet, occupant.gang, sizes_of(occupant.seats))
+    more = calendar.name_devices(form, ((more,),))[0][0]
     session.view.take_seats(need, more)
-    ground.take(need, more, sitter.end_us)
-    session.charge(sitter.queue, sitter.user, asked)
-    seats = list(sitter.seats)
+    calendar.take(need, more, occupant.end_us)
+    session.charge(occupant.queue, occupant.user, asked)
+    seats = list(occupant.seats)
     seats[role] = add_seats(seats[role], more)
-    sitter.seats, sitter.cause = tuple(seats), Cause.PIN
+    occupant.seats, occupant.cause = tuple(seats), Cause.PIN

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from phalanx.engine.calendar.limits_ahead import leaves_limits
+from phalanx.engine.calendar.timeline import Timeline
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
-from phalanx.engine.limit_calendar import leaves_limits
-from phalanx.engine.line import Line
-from phalanx.engine.placement import Places, find_ceiling, retake, undo
-from phalanx.engine.roster import Gift
-from phalanx.engine.session import Question, Session, empty_ceiling
-from phalanx.engine.taking import Taken, Taker
-from phalanx.engine.timeline import Timeline
-from phalanx.engine.turns import Offer, Turns, find_over_limit, list_offers, start_turn
-from phalanx.engine.view import Exempt, View, find_need
+from phalanx.engine.making_room.preemption import RoomFinder, RoomFound
+from phalanx.engine.order.queue_turns import QueueTurns
+from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offers, start_turn
+from phalanx.engine.reclaimable import Release
+from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
+from phalanx.engine.room.view import Exempt, View, find_need
+from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Guest, Reservation, Seats
@@ -42,10 +42,10 @@ class PlanAhead:
         self.reserved_pools: list[BoolArray] = []
         self.reservations: list[tuple[int, Reservation]] = []  # with the turn
         self.undecided: set[int] = set()
-        self._pools: dict[Question, BoolArray] = {}
+        self._pools: dict[PlacementKey, BoolArray] = {}
         self._own: Reservation | None = None  # the promise of the gang whose turn it is
         self._promises = self._recall_promises() if session.policy.keep else {}
-        self.taker = None if session.roster is None else Taker(session, turns, self, session.roster)
+        self.finder = None if session.reclaimable is None else RoomFinder(session, turns, self, session.reclaimable)
 
     # ------------------------------------------------------------------ promises
 
@@ -61,7 +61,7 @@ class PlanAhead:
                 continue
             if newcomer is not None and int(pending.priority[rows[0]]) < newcomer:
                 continue  # somebody more important has come: this one is placed anew, after them
-            form = self.turns.questions[self.turns.question[turn]].form
+            form = self.turns.key_of(turn).form
             if self._stands(turn, form, promise):
                 found[turn] = (form, promise)
         return found
@@ -80,10 +80,10 @@ class PlanAhead:
 
     def _takes_part(self, turn: int) -> bool:
         """Whether the ends of others could let it start: neither over a limit nor without nodes in service."""
-        question, size = self._question(turn), int(self.turns.size[turn])
-        if size > empty_ceiling(self.session.fleet, question.form, self.session.in_service):
+        key, size = self._key_of(turn), int(self.turns.size[turn])
+        if size > empty_ceiling(self.session.fleet, key.form, self.session.in_service):
             return False
-        return find_over_limit(self.session, self.turns, turn, Offer(question.form, size, 0)) is None
+        return find_over_limit(self.session, self.turns, turn, Offer(key.form, size, 0)) is None
 
     def _stands(self, turn: int, form: Form, promise: Reservation) -> bool:
         """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
@@ -95,7 +95,7 @@ class PlanAhead:
         return sound
 
     def _under_window(self, turn: int, promise: Reservation) -> bool:
-        exempt = self.turns.questions[self.turns.question[turn]].exempt
+        exempt = self.turns.key_of(turn).exempt
         for index, window in enumerate(self.session.snapshot.windows):
             if index in exempt or window.start_us >= promise.end_us or window.end_us <= promise.start_us:
                 continue
@@ -109,7 +109,7 @@ class PlanAhead:
     def run(self) -> None:
         """Give every turn its chance, in order."""
         later = []
-        line = Line(self.session, self.turns)
+        line = QueueTurns(self.session, self.turns)
         while line.left:
             stretch = line.next_stretch().tolist()
             done = 0
@@ -127,106 +127,106 @@ class PlanAhead:
             self._visit(turn)
 
     def _visit(self, turn: int) -> None:
-        question = self._question(turn)
+        key = self._key_of(turn)
         promised = self._promises.pop(turn, None)
         if promised is not None:
             form, promise = promised
             self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
         self._own = None if promised is None else promised[1]
         if not self._takes_part(turn):
-            if int(self.turns.size[turn]) <= self._service_ceiling(question):
-                self._take(turn, question)  # over a limit: somebody below it may make way
+            if int(self.turns.size[turn]) <= self._service_ceiling(key):
+                self._take(turn, key)  # over a limit: somebody below it may make way
             return
-        if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
+        if any(bool((pool & self._pool(key)).any()) for pool in self.stopped):
             return
-        outcome = self._start_now(turn, question)
+        outcome = self._start_now(turn, key)
         if outcome is None and promised is not None and promised[1].start_us == self.now:
             # Its own time has come, at the places named for it: whatever was planned since kept clear of them.
             offer = list_offers(self.session, self.turns, turn)[-1]
             outcome = (offer, self.name_devices(*promised_places(promised)), Guest.NO)
         if outcome is not None:
             self._start(turn, *outcome)
-        elif self._take(turn, question):
+        elif self._take(turn, key):
             pass
         elif self.session.policy.stops:
-            self.stopped.append(self._pool(question))
+            self.stopped.append(self._pool(key))
         elif self._may_reserve(turn):
-            self._reserve(turn, question, None if promised is None else promised[1])
+            self._reserve(turn, key, None if promised is None else promised[1])
 
-    def _service_ceiling(self, question: Question) -> int:
-        return empty_ceiling(self.session.fleet, question.form, self.session.in_service)
+    def _service_ceiling(self, key: PlacementKey) -> int:
+        return empty_ceiling(self.session.fleet, key.form, self.session.in_service)
 
-    def _take(self, turn: int, question: Question) -> bool:
+    def _take(self, turn: int, key: PlacementKey) -> bool:
         """Start a blocked gang at the expense of running ones, if anybody lets it."""
-        if self.taker is None:
+        if self.finder is None:
             return False
-        taken = self.taker.find(turn, question, filling=not self._may_reserve(turn))
+        taken = self.finder.find(turn, key, filling=not self._may_reserve(turn))
         if taken is None:
             return False
         self._commit(turn, taken)
         return True
 
-    def _commit(self, turn: int, taken: Taken) -> None:
-        assert self.taker is not None
-        self.taker.commit(taken, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
+    def _commit(self, turn: int, taken: RoomFound) -> None:
+        assert self.finder is not None
+        self.finder.commit(taken, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
         self._start(turn, taken.offer, self.name_devices(taken.offer.form, taken.places), Guest.NO)
-        self.taker.settle_moves(taken)
+        self.finder.settle_moves(taken)
 
-    # ------------------------------------------------------------------ ground
+    # ------------------------------------------------------------------ calendar
 
-    def trial(self, gone_us: int, exempt: Exempt, gifts: Sequence[Gift] = ()) -> View:
-        """What may be used from now until then, with gifts; a copy of its own."""
-        for gift in gifts:
-            self._shift(gift, 1)
+    def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
+        """What may be used from now until then, with releases; a copy of its own."""
+        for release in releases:
+            self._shift(release, 1)
         view = self.timeline.view_over(exempt, self.now, max(gone_us, self.now + 1))
-        for gift in gifts:
-            self._shift(gift, -1)
+        for release in releases:
+            self._shift(release, -1)
         return view
 
-    def _shift(self, gift: Gift, sign: int) -> None:
-        for seats in gift.seats:
-            need = find_need(self.session.fleet, gift.sitter.gang.roles[seats.role].shape)
-            end_us = self.now + 1 if gift.sitter.guest else gift.sitter.end_us
+    def _shift(self, release: Release, sign: int) -> None:
+        for seats in release.seats:
+            need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
+            end_us = self.now + 1 if release.occupant.guest else release.occupant.end_us
             self.timeline.claim_seats(need, seats, self.now, end_us, sign)
 
-    def give(self, gift: Gift) -> None:
+    def give(self, release: Release) -> None:
         """Seats given back are free in the calendar until their end, when they would have been anyway."""
-        self._shift(gift, 1)
+        self._shift(release, 1)
 
     def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
         """Seats are taken in the calendar."""
         self.timeline.claim_seats(need, seats, self.now, gone_us, -sign)
 
-    def _question(self, turn: int) -> Question:
-        return self.turns.questions[int(self.turns.question[turn])]
+    def _key_of(self, turn: int) -> PlacementKey:
+        return self.turns.key_of(turn)
 
-    def _pool(self, question: Question) -> BoolArray:
-        if question not in self._pools:
-            self._pools[question] = self.session.pool_of(question)
-        return self._pools[question]
+    def _pool(self, key: PlacementKey) -> BoolArray:
+        if key not in self._pools:
+            self._pools[key] = self.session.pool_of(key)
+        return self._pools[key]
 
     def _may_reserve(self, turn: int) -> bool:
         """Whether fewer reservations than the policy allows share this gang's candidate nodes."""
         allowed = self.session.policy.reservations
         if allowed > len(self.turns):
             return True
-        pool = self._pool(self._question(turn))
+        pool = self._pool(self._key_of(turn))
         return sum(bool((other & pool).any()) for other in self.reserved_pools) < allowed
 
     # ------------------------------------------------------------------ starting
 
-    def _start_now(self, turn: int, question: Question) -> tuple[Offer, Places, Guest] | None:
+    def _start_now(self, turn: int, key: PlacementKey) -> tuple[Offer, Places, Guest] | None:
         """The largest size that fits now and stays out of every reservation's way."""
         for offer in list_offers(self.session, self.turns, turn):
-            if find_ceiling(self.session.view, offer.form, question.exempt) < offer.size:
+            if find_ceiling(self.session.view, offer.form, key.exempt) < offer.size:
                 continue
             if self.session.limits.any and not self._limits_allow(turn, offer):
                 continue
-            places = self._places_now(turn, question, offer)
+            places = self._places_now(turn, key, offer)
             if places is not None:
                 return offer, places, Guest.NO
             if self._ahead_of_others and self.turns.may_be_guest(self.session, turn):
-                places = self.timeline.place_over(question, offer.form, offer.size, self.now, 1)
+                places = self.timeline.place_over(key, offer.form, offer.size, self.now, 1)
                 if places is not None:
                     guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
                     return offer, self.name_devices(offer.form, places), guest
@@ -255,8 +255,8 @@ class PlanAhead:
         gone_us = self.now + self._span(turn, offer) if self.turns.proven[turn] else NEVER
         return leaves_limits(self.session, self.turns, turn, offer, gone_us, reserved)
 
-    def _places_now(self, turn: int, question: Question, offer: Offer) -> Places | None:
-        places = self.timeline.place_over(question, offer.form, offer.size, self.now, self._span(turn, offer))
+    def _places_now(self, turn: int, key: PlacementKey, offer: Offer) -> Places | None:
+        places = self.timeline.place_over(key, offer.form, offer.size, self.now, self._span(turn, offer))
         return None if places is None else self.name_devices(offer.form, places)
 
     def _span(self, turn: int, offer: Offer) -> int:
@@ -297,11 +297,11 @@ class PlanAhead:
 
     # ------------------------------------------------------------------ reserving
 
-    def _reserve(self, turn: int, question: Question, promise: Reservation | None) -> None:
+    def _reserve(self, turn: int, key: PlacementKey, promise: Reservation | None) -> None:
         """The earliest start there is, never later than what was promised."""
         offer = list_offers(self.session, self.turns, turn)[-1]
         latest = NEVER if promise is None else promise.start_us - 1
-        found = self.timeline.find_start(question, int(self.turns.size[turn]), self._span(turn, offer), latest)
+        found = self.timeline.find_start(key, int(self.turns.size[turn]), self._span(turn, offer), latest)
         if found is None and promise is not None:
             found = (promise.start_us, promise.seats)  # nothing gained: the places that were named stay
         if found is None:
@@ -309,8 +309,8 @@ class PlanAhead:
             return
         start_us, places = found
         end_us = start_us + offer.length_us
-        self.timeline.claim(question.form, places, start_us, end_us)
-        self.reserved_pools.append(self._pool(question))
+        self.timeline.claim(key.form, places, start_us, end_us)
+        self.reserved_pools.append(self._pool(key))
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
 
@@ -326,13 +326,13 @@ class PlanAhead:
 
     def why_not(self, turn: int) -> Code:
         """Of a gang that has room now: the order, a window or a reservation keeps it waiting."""
-        question = self._question(turn)
-        if any(bool((pool & self._pool(question)).any()) for pool in self.stopped):
+        key = self._key_of(turn)
+        if any(bool((pool & self._pool(key)).any()) for pool in self.stopped):
             return Code.BEHIND
         offer = list_offers(self.session, self.turns, turn)[-1]
-        for role in question.form.roles if self.session.snapshot.windows else ():
-            lanes = self.timeline.lanes(role.shape, question.exempt, windows=False)
-            cut = self.timeline.lanes(role.shape, question.exempt)
+        for role in key.form.roles if self.session.snapshot.windows else ():
+            lanes = self.timeline.lanes(role.shape, key.exempt, windows=False)
+            cut = self.timeline.lanes(role.shape, key.exempt)
             size = role.size or int(self.turns.size[turn])
             without, within = (
                 int(each.slots_over(self.now, offer.length_us, len(self.session.fleet)).sum()) for each in (lanes, cut)

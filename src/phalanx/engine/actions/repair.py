@@ -1,4 +1,4 @@
-"""Hurt gangs first: a free place for the lost members, else a whole place elsewhere, else they wait on what they hold.
+"""Degraded gangs first: places for the lost members, else a whole place elsewhere, else they wait on what they hold.
 
 Spare nodes are for this and nothing else.
 """
@@ -7,35 +7,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.engine.extend import extend, whole_form
-from phalanx.engine.placement import NoPlace, Wish, find_ceiling, place
-from phalanx.engine.roster import read_seats
-from phalanx.engine.seats import add_seats
+from phalanx.engine.reclaimable import read_seats
+from phalanx.engine.room.extend import extend, whole_form
+from phalanx.engine.room.placement import NoPlace, Wish, find_ceiling, place
+from phalanx.engine.room.seats import add_seats
+from phalanx.engine.room.view import NOBODY, Exempt, View, find_need
 from phalanx.engine.session import Session
-from phalanx.engine.view import NOBODY, Exempt, View, find_need
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Cause, Decision, Evict, Repair, Restart, Seats
-from phalanx.model.snapshot import Hurt
+from phalanx.model.snapshot import Degraded
 
-#: Names under which a view keeps the nodes that a repair may use, beside the windows that other askers are exempt from.
+#: Names under which a view keeps the nodes that a repair may use, beside the exemptions from windows.
 ORDINARY: Exempt = frozenset({-1})
 WITH_SPARES: Exempt = frozenset({-2})
 
 
-def mend(session: Session) -> list[Decision]:
+def repair_degraded(session: Session) -> list[Decision]:
     """Repairs and restarts that free room allows now; the session's view is without what they take."""
     snapshot = session.snapshot
-    if not snapshot.hurt:
+    if not snapshot.degraded:
         return []
     running = snapshot.running
     rows = {int(running.gang[row]): row for row in running.alive.nonzero()[0].tolist()}
     wanted = np.zeros(len(running.alive), dtype=np.bool_)
-    wanted[[rows[number] for number in snapshot.hurt]] = True
+    wanted[[rows[number] for number in snapshot.degraded]] = True
     seats = read_seats(snapshot, wanted)
     old = session.view
     view = View(session.fleet, old.free, old.device_free, shared=old.shared, usable=session.usable(NOBODY))
     decisions: list[Decision] = []
-    order = sorted(snapshot.hurt, key=lambda n: (-int(running.priority[rows[n]]), int(running.eligible_us[rows[n]]), n))
+    order = sorted(
+        snapshot.degraded, key=lambda n: (-int(running.priority[rows[n]]), int(running.eligible_us[rows[n]]), n)
+    )
     for number in order:
         row, gang = rows[number], snapshot.gangs[number]
         held = tuple(seats.get(row, {}).get(role) or _nothing(session, role) for role in range(len(gang.roles)))
@@ -43,14 +45,14 @@ def mend(session: Session) -> list[Decision]:
             decisions.append(Evict(number, Cause.DRAIN))
             for each in held:
                 view.take_seats(session.need_of(gang, each.role), each, sign=-1)
-            session.mended[row] = []
+            session.repaired[row] = []
             continue
         _open_nodes(session, view, row, gang)
         decision = next(
             (
                 found
                 for nodes in (ORDINARY, WITH_SPARES)
-                if (found := _mend_one(session, view, row, held, snapshot.hurt[number], nodes)) is not None
+                if (found := _repair_or_restart(session, view, row, held, snapshot.degraded[number], nodes)) is not None
             ),
             None,
         )
@@ -72,7 +74,7 @@ def _note(session: Session, row: int, gang: Gang, held: tuple[Seats, ...], seats
     """The calendar and the ceilings know of it."""
     snapshot = session.snapshot
     end_us = snapshot.now_us + _length(session, row, gang)
-    session.mended[row] = [(session.need_of(gang, each.role), each, end_us) for each in seats]
+    session.repaired[row] = [(session.need_of(gang, each.role), each, end_us) for each in seats]
     for before, after in zip(held, seats, strict=True):
         more = (after.members - before.members) * session.need_of(gang, after.role).vector
         session.charge(int(snapshot.running.queue[row]), int(snapshot.running.user[row]), more)
@@ -99,25 +101,25 @@ def _open_nodes(session: Session, view: View, row: int, gang: Gang) -> None:
             closed |= session.window_masks[index]
     view.forget()
     view.usable_by_exempt[ORDINARY] = snapshot.nodes.in_service & ~closed
-    view.usable_by_exempt[WITH_SPARES] = snapshot.nodes.mending & ~closed
+    view.usable_by_exempt[WITH_SPARES] = snapshot.nodes.repairable & ~closed
 
 
-def _mend_one(
-    session: Session, view: View, row: int, held: tuple[Seats, ...], hurt: Hurt, nodes: Exempt
+def _repair_or_restart(
+    session: Session, view: View, row: int, held: tuple[Seats, ...], degraded: Degraded, nodes: Exempt
 ) -> Repair | Restart | None:
     number = int(session.snapshot.running.gang[row])
     gang = session.snapshot.gangs[number]
-    if _over_limit(session, row, gang, hurt):
+    if _over_limit(session, row, gang, degraded):
         return None  # others of its queue or user have what it lost; it may still queue again
     if any(len(each.nodes) for each in held):
-        repaired = _repair(view, gang, held, hurt, nodes)
+        repaired = _repair(view, gang, held, degraded, nodes)
         if repaired is not None:
             return Repair(number, repaired)
-    if hurt.whole:
+    if degraded.whole:
         return None  # it runs on with fewer
     for seats in held:
         view.take_seats(session.need_of(gang, seats.role), seats, sign=-1)
-    for sizes in _sizes(gang, held, hurt):
+    for sizes in _sizes(gang, held, degraded):
         form = whole_form(session.fleet, gang, sizes)
         found = place(view, Wish(form, 1, nodes)) if find_ceiling(view, form, nodes) else NoPlace()
         if not isinstance(found, NoPlace):
@@ -141,15 +143,15 @@ def _under_open_window(session: Session, row: int, held: tuple[Seats, ...]) -> b
     )
 
 
-def _over_limit(session: Session, row: int, gang: Gang, hurt: Hurt) -> bool:
+def _over_limit(session: Session, row: int, gang: Gang, degraded: Degraded) -> bool:
     running = session.snapshot.running
-    lost = [session.need_of(gang, index).vector * count for index, count in enumerate(hurt.lost)]
+    lost = [session.need_of(gang, index).vector * count for index, count in enumerate(degraded.lost)]
     return session.limits.check(int(running.queue[row]), int(running.user[row]), np.sum(lost, axis=0)) is not None
 
 
-def _sizes(gang: Gang, held: tuple[Seats, ...], hurt: Hurt) -> list[tuple[int, ...]]:
+def _sizes(gang: Gang, held: tuple[Seats, ...], degraded: Degraded) -> list[tuple[int, ...]]:
     """Sizes to try, from what the gang had down to its least."""
-    had = tuple(each.members + lost for each, lost in zip(held, hurt.lost, strict=True))
+    had = tuple(each.members + lost for each, lost in zip(held, degraded.lost, strict=True))
     tried = [had]
     while any(size > role.sizes.least for role, size in zip(gang.roles, tried[-1], strict=True)):
         smaller = tuple(
@@ -162,12 +164,14 @@ def _sizes(gang: Gang, held: tuple[Seats, ...], hurt: Hurt) -> list[tuple[int, .
     return tried
 
 
-def _repair(view: View, gang: Gang, held: tuple[Seats, ...], hurt: Hurt, nodes: Exempt) -> tuple[Seats, ...] | None:
+def _repair(
+    view: View, gang: Gang, held: tuple[Seats, ...], degraded: Degraded, nodes: Exempt
+) -> tuple[Seats, ...] | None:
     """Seats for the lost members beside the healthy ones; all that are needed, or none."""
     seats = list(held)
     gained: list[Seats] = []
     for index, role in enumerate(gang.roles):
-        now, lost = held[index].members, hurt.lost[index]
+        now, lost = held[index].members, degraded.lost[index]
         wanted = [size for size in reversed(role.sizes.allowed) if now < size <= now + lost]
         if not wanted:
             continue

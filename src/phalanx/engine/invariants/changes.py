@@ -54,7 +54,7 @@ class Change:
 
 
 def check_who_changes(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """Only what runs can be changed, and only once; who was hurt can only be mended."""
+    """Only what runs can be changed, and only once; who was degraded can only be repaired."""
     rows = find_rows(snapshot)
     changed = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
     for gang, times in Counter(decision.gang for decision in changed).items():
@@ -65,14 +65,14 @@ def check_who_changes(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
         if row is None:
             yield Violation(Promise.ONCE, f"{name} does not run, and is told to {type(decision).__name__.lower()}")
             continue
-        hurt = snapshot.hurt.get(decision.gang)
+        degraded = snapshot.degraded.get(decision.gang)
         if int(snapshot.running.start_us[row]) > snapshot.now_us:
             yield Violation(Promise.ONCE, f"{name} has not begun, and is told to {type(decision).__name__.lower()}")
         if isinstance(decision, Repair | Restart):
-            if hurt is None or (hurt.whole and isinstance(decision, Restart)):
-                yield Violation(Promise.HURT, f"{name} is mended, and nothing is wrong with it")
-        elif hurt is not None and not hurt.whole and not _lets_go(decision):
-            yield Violation(Promise.HURT, f"{name} is hurt, and is told to {type(decision).__name__.lower()}")
+            if degraded is None or (degraded.whole and isinstance(decision, Restart)):
+                yield Violation(Promise.DEGRADED, f"{name} is repaired, and nothing is wrong with it")
+        elif degraded is not None and not degraded.whole and not _lets_go(decision):
+            yield Violation(Promise.DEGRADED, f"{name} is degraded, and is told to {type(decision).__name__.lower()}")
 
 
 def _lets_go(decision: Resize | Evict | Move) -> bool:
@@ -98,15 +98,15 @@ def claim_of(snapshot: Snapshot, change: Change) -> Claim | None:
     if isinstance(decision, Evict):
         return None
     anew = isinstance(decision, Move | Restart)
-    mended = isinstance(decision, Repair | Restart)
+    repaired = isinstance(decision, Repair | Restart)
     end_us = expected_end(snapshot, change.row)
-    if mended:
+    if repaired:
         believed_us = now + (snapshot.default_length_us if gang.walltime_us is None else gang.walltime_us)
         # Whoever never stopped may be further than that, and is sooner done with more members.
-        end_us = min(end_us, believed_us) if snapshot.hurt[change.number].whole else believed_us
+        end_us = min(end_us, believed_us) if snapshot.degraded[change.number].whole else believed_us
     held = frozenset() if anew else frozenset(change.after) - frozenset(change.gained)
     verb = type(decision).__name__.lower() + "s"
-    return Claim(change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=mended)
+    return Claim(change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=repaired)
 
 
 def check_change(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[Violation]:
@@ -223,14 +223,14 @@ def _check_move(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[
 
 def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterator[Violation]:
     """A repair keeps every healthy seat; nobody gets more than it had."""
-    gang, lost = change.gang, snapshot.hurt[change.number].lost
+    gang, lost = change.gang, snapshot.degraded[change.number].lost
     before, after = sizes_of(gang, change.before), sizes_of(gang, change.after)
     if any(now > was + more for now, was, more in zip(after, before, lost, strict=True)):
-        yield Violation(Promise.HURT, f"{gang.name} had {before}, lost {list(lost)} and is mended to {after}")
+        yield Violation(Promise.DEGRADED, f"{gang.name} had {before}, lost {list(lost)} and is repaired to {after}")
     if whole and change.given:
-        yield Violation(Promise.HURT, f"{gang.name} is repaired and gives healthy seats up")
+        yield Violation(Promise.DEGRADED, f"{gang.name} is repaired and gives healthy seats up")
     if whole and not change.gained:
-        yield Violation(Promise.HURT, f"{gang.name} is repaired with nothing")
+        yield Violation(Promise.DEGRADED, f"{gang.name} is repaired with nothing")
 
 
 def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Violation]:

@@ -28,7 +28,7 @@ class Promise(StrEnum):
     RESERVATION = "reservation"  # reservations are places that will be free, and not too many
     VACATED = "vacated"  # nobody sits down where somebody is still leaving; who starts there, starts when they are gone
     GUEST = "guest"  # who lives under a reservation can be made to leave, whole or with its surplus
-    HURT = "hurt"  # who lost members keeps its healthy seats, and is mended whole or not at all
+    DEGRADED = "hurt"  # who lost members keeps its healthy seats, and is repaired whole or not at all
     SIZE = "size"  # sizes change only of elastic gangs, as people pinned them, and not again before the cool-down
     MOVE = "move"  # only preemptible gangs with snapshots move, at their size, for a reason
     EVICTION = "eviction"  # nobody is evicted who may not be, nor for somebody who does not start

@@ -3,7 +3,7 @@
 A plan lists its starts in the order in which they were decided, and everybody who gives something back
 names the start that it is for. So the plan can be played again, start by start, with the usage of every
 queue as it was at that moment. Of a gang that gave twice only the last beneficiary is known, and the
-whole gift is counted there.
+whole release is counted there.
 
 The one thing that is not recomputed here is whose queue stands better: `engine.fairshare` is a function
 of columns that its own tests hold to a slow reading of the rule.
@@ -92,7 +92,7 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
 
 def _check_victim(snapshot: Snapshot, change: Change, decision: Evict, policy: Policy) -> Iterator[Violation]:
     running, row, name = snapshot.running, change.row, change.gang.name
-    if not change.gang.preemptible and change.number not in snapshot.hurt:
+    if not change.gang.preemptible and change.number not in snapshot.degraded:
         yield Violation(Promise.EVICTION, f"{name} is evicted ({decision.cause.value}) and is not preemptible")
     if decision.cause is Cause.DRAIN and not has_to_leave(snapshot, change):
         yield Violation(Promise.EVICTION, f"{name} is evicted from nodes that nobody has to leave")
@@ -184,7 +184,7 @@ class _Replay:
         """Sizes at which a gang is let in; its share of surplus comes after everybody had a chance to start."""
         gang = self.snapshot.gangs[bind.gang]
         sizes = [seats.members for seats in bind.seats]
-        if self.policy.molds or bind.gang in self.snapshot.pins:
+        if self.policy.moldable or bind.gang in self.snapshot.pins:
             return sizes
         return [min(size, role.sizes.least) for size, role in zip(sizes, gang.roles, strict=True)]
 

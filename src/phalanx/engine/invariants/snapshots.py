@@ -42,10 +42,10 @@ def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
         gang = int(snapshot.running.gang[row])
         if gang < 0:
             yield Violation(Promise.WHOLE, f"row {row} keeps seats busy for nobody, and there are none")
-        elif gang not in snapshot.hurt or snapshot.hurt[gang].whole:
+        elif gang not in snapshot.degraded or snapshot.degraded[gang].whole:
             yield Violation(Promise.WHOLE, f"{name_of(snapshot, gang)} runs and sits nowhere")
-    for gang in sorted(set(snapshot.hurt) - set(running)):
-        yield Violation(Promise.HURT, f"{name_of(snapshot, gang)} is hurt and holds nothing")
+    for gang in sorted(set(snapshot.degraded) - set(running)):
+        yield Violation(Promise.DEGRADED, f"{name_of(snapshot, gang)} is degraded and holds nothing")
     for gang in sorted(set(snapshot.pins) - set(running) - set(pending)):
         yield Violation(Promise.SIZE, f"{name_of(snapshot, gang)} is pinned, and is not there any more")
 
@@ -68,7 +68,7 @@ def _check_seats(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _check_running(snapshot: Snapshot) -> Iterator[Violation]:
-    """Whoever runs is whole; whoever was hurt is not, and runs nothing; nobody is gone when the time is over."""
+    """Whoever runs is whole; whoever was degraded is not, and runs nothing; nobody is gone when the time is over."""
     running = snapshot.running
     for row in np.flatnonzero(running.alive).tolist():
         number, counted = int(running.gang[row]), int(running.members[row])
@@ -77,9 +77,9 @@ def _check_running(snapshot: Snapshot) -> Iterator[Violation]:
                 yield Violation(Promise.VACATED, f"row {row} keeps seats busy for nobody after its time")
             continue
         gang, held = snapshot.gangs[number], held_by(snapshot, row)
-        hurt = snapshot.hurt.get(number)
-        if hurt is not None and not hurt.whole:
-            yield from _check_hurt(snapshot, gang, row, held)
+        degraded = snapshot.degraded.get(number)
+        if degraded is not None and not degraded.whole:
+            yield from _check_degraded(snapshot, gang, row, held)
             continue
         sizes = sizes_of(gang, held)
         yield from check_sizes(gang, sizes)
@@ -100,19 +100,21 @@ def _check_flags(snapshot: Snapshot, gang: Gang, row: int) -> Iterator[Violation
         yield Violation(Promise.GUEST, f"{gang.name} is a guest with its surplus, and has none")
 
 
-def _check_hurt(snapshot: Snapshot, gang: Gang, row: int, held: Held) -> Iterator[Violation]:
-    """A hurt gang runs nothing, cannot be made to give anything back, and is below its least."""
+def _check_degraded(snapshot: Snapshot, gang: Gang, row: int, held: Held) -> Iterator[Violation]:
+    """A degraded gang runs nothing, cannot be made to give anything back, and is below its least."""
     running, sizes = snapshot.running, sizes_of(gang, held)
     if int(running.members[row]):
-        yield Violation(Promise.HURT, f"{gang.name} is hurt and counts {running.members[row]} members")
+        yield Violation(Promise.DEGRADED, f"{gang.name} is degraded and counts {running.members[row]} members")
     if running.preemptible[row] or running.elastic[row] or running.guest[row]:
-        yield Violation(Promise.HURT, f"{gang.name} is hurt, and somebody could take what it holds")
+        yield Violation(Promise.DEGRADED, f"{gang.name} is degraded, and somebody could take what it holds")
     if all(size >= role.sizes.least for size, role in zip(sizes, gang.roles, strict=True)):
-        yield Violation(Promise.HURT, f"{gang.name} is hurt and has {sizes}, which is enough")
-    lost = snapshot.hurt[int(running.gang[row])].lost
+        yield Violation(Promise.DEGRADED, f"{gang.name} is degraded and has {sizes}, which is enough")
+    lost = snapshot.degraded[int(running.gang[row])].lost
     for size, more, role in zip(sizes, lost, gang.roles, strict=True):
         if size + more > role.sizes.most:
-            yield Violation(Promise.HURT, f"{gang.name}/{role.name} has {size} and lost {more} of {role.sizes.most}")
+            yield Violation(
+                Promise.DEGRADED, f"{gang.name}/{role.name} has {size} and lost {more} of {role.sizes.most}"
+            )
 
 
 def _check_free(snapshot: Snapshot) -> Iterator[Violation]:
@@ -142,8 +144,8 @@ def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
     soft = any(gang.elastic or gang.preemptible for gang in waiting)
     soft = soft or bool((running.alive & (running.elastic | running.preemptible)).any())
     known = [
-        ("mending", not bool((nodes.mending & ~(nodes.up & nodes.open)).any())),
-        ("in_service", bool((nodes.in_service == (nodes.mending & ~snapshot.fleet.spare)).all())),
+        ("repairable", not bool((nodes.repairable & ~(nodes.up & nodes.open)).any())),
+        ("in_service", bool((nodes.in_service == (nodes.repairable & ~snapshot.fleet.spare)).all())),
         ("draining", not bool((nodes.draining & nodes.open).any())),
         ("gated", snapshot.gated or not pending.gate[rows].any()),
         ("molding", snapshot.molding or not pending.elastic[rows].any()),

@@ -325,7 +325,7 @@ def open_group(kind: str, path: str | None) -> Group | None:
 # ---------------------------------------------------------------------- making groups
 
 
-class Ground:
+class CgroupRoot:
     """Where the daemon makes groups: a folder of its own in each hierarchy that it can write.
 
     The folders are there while a run is in them and go with the last one, so that a daemon that is killed
@@ -403,14 +403,14 @@ def _lend(group: Group, uid: int) -> None:
         return  # then only the daemon can, and does when the shim has failed
 
 
-def find_ground(name: str, kinds: Iterable[str] = (CGROUP2, CGROUP1)) -> Ground | None:
+def find_ground(name: str, kinds: Iterable[str] = (CGROUP2, CGROUP1)) -> CgroupRoot | None:
     """The best place for groups that this process may make, or None: then containment is weak."""
     folders = _find_own_folders()
     for kind in kinds:
         folder = folders.get({CGROUP2: "", CGROUP1: "freezer"}.get(kind, WEAK))
         base = f"{folder}/{name}" if folder is not None else None
         if base is not None and _can_use(kind, base):
-            ground = Ground(kind, base, _find_pids_base(kind, base, folders, name))
+            ground = CgroupRoot(kind, base, _find_pids_base(kind, base, folders, name))
             ground.close()
             return ground
     return None

@@ -19,7 +19,7 @@ from phalanx.model.resources import DEVICE_KIND
 BOOKED: Final = ("productive", "startup", "snapshot", "restore", "resize", "lost", "idle_allocated")
 
 
-#: The cluster from one instant on: when, capacity, of it down, used by gangs that run or were hurt, still used by
+#: The cluster from one instant on: when, capacity, of it down, used by gangs that run or were degraded, still used by
 #: gangs that leave, claimed by gangs that wait for that; reserved at the most, and whether the rest is in pieces.
 #: A plain tuple: a log makes two for every job.
 Step = tuple[int, int, int, int, int, int, int, bool]

@@ -45,7 +45,7 @@ def _last_us(gang: GangResult) -> int | None:
 
 
 def _holds(gang: GangResult) -> bool:
-    """Whether a gang that was hurt still keeps seats."""
+    """Whether a gang that was degraded still keeps seats."""
     return gang.end_us is None and bool(gang.history) and gang.history[-1].held is not None
 
 

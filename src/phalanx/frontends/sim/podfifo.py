@@ -16,10 +16,10 @@ from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.frontends.sim.ledger import Ledger, placement_of
-from phalanx.frontends.sim.life import Life
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
+from phalanx.frontends.sim.progress import Progress
 from phalanx.frontends.sim.result import COMPLETED, DEADLOCKED, RUNNING, Entry, GangResult, SimResult
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.scribe import LEAVES
 from phalanx.model.gang import After, Gang, Role, Sizes
 from phalanx.model.plan import Bind, Plan, Seats
@@ -31,7 +31,7 @@ class Squad:
     """One gang as its members see it."""
 
     gang: Gang
-    truth: Truth
+    truth: TrueRun
     names: list[str]
     seated: dict[str, dict[str, int]] = field(default_factory=dict)  # places of the members that sit
     done: set[str] = field(default_factory=set)
@@ -68,13 +68,13 @@ class Squad:
 
 
 class Barrier:
-    """Truth and witness of a run of members: a gang works from the instant its last member sits."""
+    """TrueRun and recorder of a run of members: a gang works from the instant its last member sits."""
 
     def __init__(self, state: State, squads: list[Squad]) -> None:
         """`squads` in file order."""
         self.state, self.squads, self.ledger = state, squads, Ledger(state)
         self._squad_by_member = {name: squad for squad in squads for name in squad.names}
-        self._lives = {squad.gang.name: Life(squad.gang, self.ledger.books) for squad in squads}
+        self._lives = {squad.gang.name: Progress(squad.gang, self.ledger.books) for squad in squads}
 
     def squad_of(self, number: int) -> Squad:
         """Whose member this is."""
@@ -103,7 +103,7 @@ class Barrier:
         """Nobody moves members one by one."""
         raise AssertionError("a single member cannot be moved")
 
-    def ends_mended(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+    def ends_repaired(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """A member whose node was lost sits elsewhere."""
         self._sit(number, seats, now_us)
         return self.ends_after(Bind(number, seats), now_us)
@@ -128,7 +128,7 @@ class Barrier:
         """Whether the work that this end belongs to was not begun anew meanwhile."""
         return self.squad_of(end.gang).epoch == end.token
 
-    # ------------------------------------------------------------------ witness
+    # ------------------------------------------------------------------ recorder
 
     def on_submit(self, number: int, at_us: int) -> None:
         """A member arrived."""
@@ -177,7 +177,7 @@ class Barrier:
         for life in self._lives.values():
             life.advance(now_us)
 
-    def _whose(self, number: int) -> tuple[Squad, Life]:
+    def _whose(self, number: int) -> tuple[Squad, Progress]:
         squad = self.squad_of(number)
         return squad, self._lives[squad.gang.name]
 
@@ -201,7 +201,7 @@ def simulate_members(
     """Run a scenario member by member on its empty cluster, and put the gangs together again."""
     squads = [
         Squad(gang, truth, [f"{gang.name}#{i}" for i in range(gang.members_min)])
-        for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
+        for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)
     ]
     barrier = Barrier(state, squads)
     forward = Forward(state, policy, barrier, barrier)

@@ -17,7 +17,7 @@ from phalanx.frontends.sim.failures import failure_events
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
 from phalanx.frontends.sim.podfifo import simulate_members
 from phalanx.frontends.sim.result import PENDING, GangResult, SimResult
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.scribe import Scribe
 from phalanx.frontends.sim.world import World
 from phalanx.model.fleet import Fleet
@@ -46,9 +46,9 @@ def simulate(
     if chosen.name == "pod-fifo":
         return simulate_members(scenario, state, chosen, seed, progress)
     arrivals = [
-        Arrival(gang, curve_of(gang, truth)) for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)
+        Arrival(gang, curve_of(gang, truth)) for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)
     ]
-    world = World(state, {gang.name: truth for gang, truth in zip(scenario.gangs, scenario.truths, strict=True)})
+    world = World(state, {gang.name: truth for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)})
     scribe = Scribe(state, world)
     forward = Forward(state, chosen, world, scribe, ledger=True)
     forward.check = check
@@ -82,7 +82,7 @@ def happenings(scenario: Scenario, seed: int = 0) -> list[Happens]:
     ]
 
 
-def curve_of(gang: Gang, truth: Truth) -> tuple[tuple[int, float], ...] | None:
+def curve_of(gang: Gang, truth: TrueRun) -> tuple[tuple[int, float], ...] | None:
     """What the in-job library of an elastic gang would report of its speed."""
     if not gang.elastic:
         return None
@@ -99,7 +99,7 @@ Told = tuple[Code, str, int, int]
 def collect_results(scenario: Scenario, state: State, scribe: Scribe, reasons: Mapping[int, Told]) -> list[GangResult]:
     """One result per gang of the scenario, in file order."""
     results = []
-    for gang, truth in zip(scenario.gangs, scenario.truths, strict=True):
+    for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True):
         number = state.number_by_name.get(gang.name)
         if number is None:
             results.append(_never_arrived(gang, truth))
@@ -138,7 +138,7 @@ def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) ->
         start_s = int(state.running.columns["start_us"][record.row]) / 1e6
         message = f"has its places and starts at {start_s:g} s, when others have left them"
         return PENDING, (Code.CAPACITY, message, gang.members_min, 0)
-    if phase is Phase.HURT:
+    if phase is Phase.DEGRADED:
         held = sum(each.members for each in record.seats)
         message = f"lost members with a node and runs none; it holds {held} places and waits for the rest"
         return PENDING, (Code.CAPACITY, message, gang.members_min, held)
@@ -148,7 +148,7 @@ def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) ->
     return phase.value, reason
 
 
-def _never_arrived(gang: Gang, truth: Truth) -> GangResult:
+def _never_arrived(gang: Gang, truth: TrueRun) -> GangResult:
     why = ("Held", f"it is submitted at {gang.submit_us / 1e6:g} s, after the end of the simulation", 0, 0)
     return GangResult(
         name=gang.name,

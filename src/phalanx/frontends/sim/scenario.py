@@ -43,7 +43,7 @@ _LINEAR: Final = Linear()
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class TrueRun:
     """What only the simulator knows of a gang."""
 
     duration_us: int  # at members_max
@@ -52,12 +52,12 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything a run needs. Gangs stand in file order; `truths` goes with them."""
+    """Everything a run needs. Gangs stand in file order; `true_runs` goes with them."""
 
     nodes: tuple[Node, ...]
     levels: tuple[str, ...]
     gangs: tuple[Gang, ...]
-    truths: tuple[Truth, ...]
+    true_runs: tuple[TrueRun, ...]
     queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
     users: tuple[UserLimit, ...] = ()
     windows: tuple[Window, ...] = ()  # maintenance and reservations
@@ -118,7 +118,7 @@ def parse_scenario(spot: Spot, nodes: tuple[Node, ...] | None = None) -> Scenari
         nodes=nodes,
         levels=levels,
         gangs=gangs,
-        truths=tuple(_parse_truth(entry) for entry in entries),
+        true_runs=tuple(_parse_truth(entry) for entry in entries),
         queues=queues,
         users=parse_users(fields.get("users")),
         windows=(*parse_maintenance(fields.get("maintenance"), names), *reserved),
@@ -143,10 +143,10 @@ def _parse_failures(fields: Fields) -> tuple[int, int] | None:
     return means[0].length_us(), means[1].length_us()
 
 
-def _parse_truth(entry: Spot) -> Truth:
+def _parse_truth(entry: Spot) -> TrueRun:
     fields = Fields(entry, entry.value if isinstance(entry.value, dict) else {})
     duration = fields.need("duration", "duration: 1h, the true run time at the largest size")
-    return Truth(duration.length_us(), parse_speedup(fields.get("speedup")))
+    return TrueRun(duration.length_us(), parse_speedup(fields.get("speedup")))
 
 
 def _parse_policies(fields: Fields) -> tuple[tuple[str, Mapping[str, object]], ...]:

@@ -57,7 +57,7 @@ class Scribe:
         """A gang changed and still holds seats, though it may not run on them."""
         record, gang = self.state.records[number], self.state.gangs[number]
         places = placement_of(self.state.fleet.names, record.seats)
-        if record.phase is Phase.HURT:
+        if record.phase is Phase.DEGRADED:
             entry = Entry(at_us, event, 0, {}, held=places or None)
         else:
             entry = Entry(at_us, event, sum(each.members for each in record.seats), places)
@@ -96,7 +96,7 @@ class Scribe:
         return sorted([*self.outages, *((name, since, None) for name, since in self._down.items())], key=_when)
 
     def _on_let_go(self, number: int, at_us: int) -> None:
-        """A hurt gang has held what it had left long enough, and queues again."""
+        """A degraded gang has held what it had left long enough, and queues again."""
         self.histories[number].append(Entry(at_us, "lose", 0, {}))
 
     def _units_by_node(self, gang: Gang, seats: tuple[Seats, ...]) -> dict[str, int] | None:

@@ -1,4 +1,4 @@
-"""How gangs really fare in a simulation: a life per gang, told what happens to it, and the ledger kept up to date."""
+"""How gangs really fare in a simulation: the progress of each, told what happens to it, and the ledger of it all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from phalanx.control.forward import End, Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.ledger import Ledger
-from phalanx.frontends.sim.life import Life
-from phalanx.frontends.sim.scenario import Truth
+from phalanx.frontends.sim.progress import Progress
+from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Plan, Resize, Seats
 from phalanx.perfmodel.speedup import scaled_us
@@ -19,17 +19,17 @@ class World:
     """The truth about a run of gangs.
 
     Most gangs of a log are rigid, save nothing, and end as they began. Of such a gang only the start is
-    noted; its life is written out when something happens to it.
+    noted; its progress is written out when something happens to it.
     """
 
-    def __init__(self, state: State, truths: Mapping[str, Truth]) -> None:
-        """`truths` by gang name."""
+    def __init__(self, state: State, true_runs: Mapping[str, TrueRun]) -> None:
+        """`true_runs` by gang name."""
         self.ledger = Ledger(state)
-        self.on_let_go: Callable[[int, int], None] | None = None  # a hurt gang gives back what it held
-        self._state, self._truths = state, truths
-        self._plain: dict[int, tuple[int, int, int]] = {}  # start, units and token of gangs without a life yet
-        self._lives: dict[int, Life] = {}  # of gangs that hold seats
-        self._resting: dict[int, Life] = {}  # of gangs that wait for their next attempt
+        self.on_let_go: Callable[[int, int], None] | None = None  # a degraded gang gives back what it held
+        self._state, self._truths = state, true_runs
+        self._plain: dict[int, tuple[int, int, int]] = {}  # start, units and token of gangs without a progress yet
+        self._progress: dict[int, Progress] = {}  # of gangs that hold seats
+        self._resting: dict[int, Progress] = {}  # of gangs that wait for their next attempt
         self._before: dict[int, tuple[Seats, ...]] = {}  # seats before the resizes of this instant
         self._seats: dict[int, tuple[Seats, ...]] = {}  # of elastic gangs
         self._tokens = 0
@@ -41,58 +41,58 @@ class World:
         number, gang, ledger = bind.gang, self._state.gangs[bind.gang], self.ledger
         units = ledger.units_of(gang, bind.seats)
         self._tokens += 1
-        if _is_plain(gang) and number not in self._resting and number not in self._lives:
+        if _is_plain(gang) and number not in self._resting and number not in self._progress:
             self._plain[number] = (now_us, units, self._tokens)
             ledger.used += units
             ledger.note()
             done_us = now_us + gang.startup_us + self._truths[gang.name].duration_us
             return (End(done_us, number, ok=True, token=self._tokens),)
-        life = self._lives.get(number) or self._resting.pop(number, None) or Life(gang, ledger.books)
-        self._lives[number] = life
-        ledger.used += units - life.units
-        life.begin(now_us, units, self._pace_us(gang, bind.seats))
+        progress = self._progress.get(number) or self._resting.pop(number, None) or Progress(gang, ledger.books)
+        self._progress[number] = progress
+        ledger.used += units - progress.units
+        progress.begin(now_us, units, self._pace_us(gang, bind.seats))
         if gang.elastic:
             self._seats[number] = bind.seats
-        return self._changed(number, life, now_us)
+        return self._changed(number, progress, now_us)
 
     def ends_resized(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """It stands still for its resize pause and goes on at this size, no work lost."""
         self._before[number] = self._seats.get(number, seats)
-        life, units, pace_us = self._reseat(number, seats)
-        life.resize(now_us, units, pace_us)
-        return self._changed(number, life, now_us)
+        progress, units, pace_us = self._reseat(number, seats)
+        progress.resize(now_us, units, pace_us)
+        return self._changed(number, progress, now_us)
 
     def ends_moved(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """It saves its work, restores it and goes on elsewhere."""
-        life, units, pace_us = self._reseat(number, seats)
-        life.move(now_us, units, pace_us)
-        return self._changed(number, life, now_us)
+        progress, units, pace_us = self._reseat(number, seats)
+        progress.move(now_us, units, pace_us)
+        return self._changed(number, progress, now_us)
 
-    def ends_mended(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
+    def ends_repaired(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """A gang that lost members has as many as it needs again."""
-        life, units, pace_us = self._reseat(number, seats)
-        life.mend(now_us, units, pace_us, anew=self._state.records[number].attempts != life.attempt)
-        return self._changed(number, life, now_us)
+        progress, units, pace_us = self._reseat(number, seats)
+        progress.repair(now_us, units, pace_us, anew=self._state.records[number].attempts != progress.attempt)
+        return self._changed(number, progress, now_us)
 
     def stop(self, number: int, now_us: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
         """It stops; what it saved is where it will go on."""
-        life = self._life_of(number)
-        if life is None:
+        progress = self._progress_of(number)
+        if progress is None:
             return Remains(progressed=False, left_us=None)
-        gang, held = self._state.gangs[number], life.holding
-        self.ledger.used -= life.units
-        progressed = life.stop(now_us, saves=saves)
+        gang, held = self._state.gangs[number], progress.holding
+        self.ledger.used -= progress.units
+        progressed = progress.stop(now_us, saves=saves)
         if holds:
-            life.hold(now_us, self.ledger.units_of(gang, holds))
-            self.ledger.used += life.units
+            progress.hold(now_us, self.ledger.units_of(gang, holds))
+            self.ledger.used += progress.units
         else:
-            self._resting[number] = self._lives.pop(number)
+            self._resting[number] = self._progress.pop(number)
             self.ledger.handover.note_left(number)
             # Of a hold that is over nobody else hears: the state lets go by time alone.
             if held and self.on_let_go is not None and self._state.records[number].phase is Phase.PENDING:
                 self.on_let_go(number, now_us)
         self.ledger.note()
-        return Remains(progressed, life.need_us(self._truths[gang.name].duration_us) if gang.elastic else None)
+        return Remains(progressed, progress.need_us(self._truths[gang.name].duration_us) if gang.elastic else None)
 
     def close(self, number: int, now_us: int) -> None:
         """It has ended, or has no seats any more."""
@@ -104,36 +104,36 @@ class World:
             self.ledger.books["startup"] += startup_us * units
             self.ledger.books["productive"] += (now_us - start_us - startup_us) * units
         else:
-            life = self._lives.pop(number, None)
-            if life is not None:
-                self.ledger.used -= life.units
-                life.finish(now_us)
+            progress = self._progress.pop(number, None)
+            if progress is not None:
+                self.ledger.used -= progress.units
+                progress.finish(now_us)
                 self.ledger.handover.note_left(number)
         self.ledger.note()
 
     def close_all(self, now_us: int) -> None:
         """The run is over: whatever was under way counts as it stands."""
         for number in list(self._plain):
-            self._life_of(number)
-        for life in self._lives.values():
-            life.advance(now_us)
+            self._progress_of(number)
+        for progress in self._progress.values():
+            progress.advance(now_us)
 
     # ------------------------------------------------------------------ what they tell
 
     def foresee(self, number: int, now_us: int) -> Foresight | None:
         """What an elastic gang reports; None of a rigid one, or before its first step."""
-        life = self._lives.get(number)
-        if life is None or life.holding or not life.gang.elastic:
+        progress = self._progress.get(number)
+        if progress is None or progress.holding or not progress.gang.elastic:
             return None
-        return life.foresee(now_us)
+        return progress.foresee(now_us)
 
     def stands(self, end: End) -> bool:
         """Whether nothing has happened to the gang since this end was foreseen."""
         plain = self._plain.get(end.gang)
         if plain is not None:
             return plain[2] == end.token
-        life = self._lives.get(end.gang)
-        return life is not None and life.token == end.token
+        progress = self._progress.get(end.gang)
+        return progress is not None and progress.token == end.token
 
     def note_plan(self, plan: Plan) -> None:
         """What the cluster's idle room is kept for, and who claims seats that others still use."""
@@ -148,35 +148,35 @@ class World:
 
     # ------------------------------------------------------------------ sizes
 
-    def _life_of(self, number: int) -> Life | None:
-        """The life of a gang that holds seats, written out if it has been plain so far."""
+    def _progress_of(self, number: int) -> Progress | None:
+        """The progress of a gang that holds seats, written out if it has been plain so far."""
         plain = self._plain.pop(number, None)
         if plain is None:
-            return self._lives.get(number)
+            return self._progress.get(number)
         gang = self._state.gangs[number]
         start_us, units, token = plain
-        life = self._lives[number] = Life(gang, self.ledger.books)
-        life.begin(start_us, units, self._truths[gang.name].duration_us)
-        life.token, life.attempt = token, self._state.records[number].attempts
-        return life
+        progress = self._progress[number] = Progress(gang, self.ledger.books)
+        progress.begin(start_us, units, self._truths[gang.name].duration_us)
+        progress.token, progress.attempt = token, self._state.records[number].attempts
+        return progress
 
-    def _reseat(self, number: int, seats: tuple[Seats, ...]) -> tuple[Life, int, int]:
-        life, gang = self._life_of(number), self._state.gangs[number]
-        assert life is not None
+    def _reseat(self, number: int, seats: tuple[Seats, ...]) -> tuple[Progress, int, int]:
+        progress, gang = self._progress_of(number), self._state.gangs[number]
+        assert progress is not None
         if gang.elastic:
             self._seats[number] = seats
         units = self.ledger.units_of(gang, seats)
-        self.ledger.used += units - life.units
-        return life, units, self._pace_us(gang, seats)
+        self.ledger.used += units - progress.units
+        return progress, units, self._pace_us(gang, seats)
 
-    def _changed(self, number: int, life: Life, now_us: int) -> Iterable[End]:
-        """The end of a life as it is now; ends foreseen before no longer stand."""
+    def _changed(self, number: int, progress: Progress, now_us: int) -> Iterable[End]:
+        """The end of a progress as it is now; ends foreseen before no longer stand."""
         self.ledger.note()
         self._tokens += 1
-        life.token, life.attempt = self._tokens, self._state.records[number].attempts
-        if life.killed_us is not None and life.killed_us < life.done_us:
-            return (End(max(life.killed_us, now_us), number, ok=False, token=self._tokens),)
-        return (End(life.done_us, number, ok=True, token=self._tokens),)
+        progress.token, progress.attempt = self._tokens, self._state.records[number].attempts
+        if progress.killed_us is not None and progress.killed_us < progress.done_us:
+            return (End(max(progress.killed_us, now_us), number, ok=False, token=self._tokens),)
+        return (End(progress.done_us, number, ok=True, token=self._tokens),)
 
     def _pace_us(self, gang: Gang, seats: tuple[Seats, ...]) -> int:
         """The run time of the whole job on these seats."""

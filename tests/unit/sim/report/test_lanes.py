@@ -43,8 +43,8 @@ def test_shrinking_ends_a_part_of_a_box():
 
 
 def test_holding_is_another_box_than_running():
-    hurt = [Change(0, 0, "run", {"a": 2000}), Change(5, 0, "hold", {"a": 2000}), Change(8, 0, "wait", {})]
-    assert boxes_of(hurt) == [(0, 1, 0, 2000, 0, 5), (0, 0, 0, 2000, 5, 8)]
+    degraded = [Change(0, 0, "run", {"a": 2000}), Change(5, 0, "hold", {"a": 2000}), Change(8, 0, "wait", {})]
+    assert boxes_of(degraded) == [(0, 1, 0, 2000, 0, 5), (0, 0, 0, 2000, 5, 8)]
 
 
 def test_a_gang_in_pieces_fills_the_gaps():

@@ -66,8 +66,8 @@ def test_a_turn_saves_and_owes_the_stall():
 
 
 def test_holding_is_not_running():
-    hurt = Stretch(50, 60, "hold", 0, {"n0": 500}, "lose", "repair", 1)
-    assert parts(PLAIN, hurt) == {"idle_allocated": 5}
+    degraded = Stretch(50, 60, "hold", 0, {"n0": 500}, "lose", "repair", 1)
+    assert parts(PLAIN, degraded) == {"idle_allocated": 5}
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -69,8 +69,8 @@ def test_any_log(text, edits, packed):
             found = read_any(file, None, bare=True)
         except BadInput:
             return
-    assert len(found.gangs) == len(found.truths) == len({gang.name for gang in found.gangs}) > 0
-    assert all(truth.duration_us > 0 for truth in found.truths)
+    assert len(found.gangs) == len(found.true_runs) == len({gang.name for gang in found.gangs}) > 0
+    assert all(truth.duration_us > 0 for truth in found.true_runs)
     assert all(0 <= gang.submit_us < 1 << 52 for gang in found.gangs)
 
 

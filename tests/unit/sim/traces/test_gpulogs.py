@@ -25,7 +25,7 @@ def read(tmp_path: Path, text: str | bytes, name: str = "log.csv", **how):
 
 
 def times(scenario) -> list[tuple[str, float, float]]:
-    pairs = zip(scenario.gangs, scenario.truths, strict=True)
+    pairs = zip(scenario.gangs, scenario.true_runs, strict=True)
     return [(gang.name, gang.submit_us / SECOND, truth.duration_us / SECOND) for gang, truth in pairs]
 
 
@@ -75,7 +75,7 @@ def test_beliefs_about_a_log_without_requests(tmp_path, estimate, walltime_s):
 def test_equal_sizes_and_runs_share_one_object(tmp_path):
     found = read(tmp_path, PHILLY + 2 * "2017-10-09 07:00:00,5000,4,1,a\n")
     assert found.gangs[0].roles is found.gangs[1].roles
-    assert found.truths[0] is found.truths[1]
+    assert found.true_runs[0] is found.true_runs[1]
 
 
 def test_the_name_of_the_file_does_not_matter(tmp_path):

@@ -21,7 +21,7 @@ EVERYTHING = {"shares": Shares(0.4, 0.5, 0.1), "breakage": Breakage(20 * DAY * S
 
 
 def place_seconds(scenario: Scenario, chosen=lambda gang: True) -> int:
-    pairs = zip(scenario.gangs, scenario.truths, strict=True)
+    pairs = zip(scenario.gangs, scenario.true_runs, strict=True)
     return sum(gang.members_max * truth.duration_us for gang, truth in pairs if chosen(gang))
 
 
@@ -39,7 +39,7 @@ def test_known_jobs_of_a_known_seed():
     found = make_workload("llm", 5, 1, NODES)
     shown = [
         (gang.submit_us // SECOND, gang.members_max, truth.duration_us // SECOND)
-        for gang, truth in zip(found.gangs, found.truths, strict=True)
+        for gang, truth in zip(found.gangs, found.true_runs, strict=True)
     ]
     assert shown == [(101, 32, 594), (112, 4, 931), (139, 1, 329), (148, 1, 710), (153, 1, 58)]
 
@@ -57,8 +57,8 @@ def test_jobs_come_in_order_and_fit_the_cluster():
         submits = [gang.submit_us for gang in found.gangs]
         assert submits == sorted(submits)
         assert all(1 <= gang.members_max <= 512 for gang in found.gangs)
-        assert all(truth.duration_us > 0 for truth in found.truths)
-        assert all(gang.walltime_us >= t.duration_us for gang, t in zip(found.gangs, found.truths, strict=True))
+        assert all(truth.duration_us > 0 for truth in found.true_runs)
+        assert all(gang.walltime_us >= t.duration_us for gang, t in zip(found.gangs, found.true_runs, strict=True))
 
 
 @pytest.mark.parametrize("cluster", ["1x1", "1x2", "3x1", "1x3", "2x5"])
@@ -78,10 +78,10 @@ def test_beliefs():
     rounded = make_workload("llm", 300, 2, NODES)
     actual = make_workload("llm", 300, 2, NODES, estimate="actual")
     asked = make_workload("llm", 300, 2, NODES, estimate="requested")
-    assert rounded.truths == actual.truths == asked.truths
-    assert [gang.walltime_us for gang in actual.gangs] == [truth.duration_us for truth in actual.truths]
+    assert rounded.true_runs == actual.true_runs == asked.true_runs
+    assert [gang.walltime_us for gang in actual.gangs] == [truth.duration_us for truth in actual.true_runs]
     assert all(r.walltime_us >= a.walltime_us for r, a in zip(rounded.gangs, asked.gangs, strict=True))
-    over = sum(a.walltime_us > t.duration_us for a, t in zip(asked.gangs, asked.truths, strict=True))
+    over = sum(a.walltime_us > t.duration_us for a, t in zip(asked.gangs, asked.true_runs, strict=True))
     assert 0.3 < over / 300 < 0.6, "those that fail or are cancelled would have run for longer"
 
 
@@ -100,7 +100,7 @@ def test_sizes_are_as_published():
 
 def test_large_jobs_run_longer():
     found = make_workload("lublin-all", 6_000, 1, read_cluster("1x256", "gpu"))
-    pairs = list(zip(found.gangs, found.truths, strict=True))
+    pairs = list(zip(found.gangs, found.true_runs, strict=True))
     small = statistics.median(truth.duration_us for gang, truth in pairs if gang.members_max <= 4)
     large = statistics.median(truth.duration_us for gang, truth in pairs if gang.members_max >= 64)
     assert large > 2 * small
@@ -130,7 +130,7 @@ def test_language_models_are_like_kalos():
     """The published lines: median 1 GPU and 124 s, mean 26.8 GPUs and 1,260 s; 3.2 % of the jobs are 94 % of the time."""
     found = make_workload("llm", 20_000, 11, read_cluster("302x8", "gpu"))
     sizes = [gang.members_max for gang in found.gangs]
-    runs = [truth.duration_us / SECOND for truth in found.truths]
+    runs = [truth.duration_us / SECOND for truth in found.true_runs]
     assert statistics.median(sizes) == 1
     assert statistics.median(runs) == pytest.approx(124, rel=0.1)
     assert statistics.mean(sizes) == pytest.approx(26.8, rel=0.2)
@@ -160,7 +160,7 @@ def test_shares_are_shares():
     assert sum(gang.deadline_us is not None for gang in found.gangs) / 4_000 == pytest.approx(0.1, abs=0.02)
     assert all(gang.snapshot is not None for gang in found.gangs if gang.preemptible)
     assert all(gang.resize_pause_us > 0 for gang in found.gangs if gang.elastic)
-    for gang, truth in zip(found.gangs, found.truths, strict=True):
+    for gang, truth in zip(found.gangs, found.true_runs, strict=True):
         assert gang.deadline_us is None or gang.deadline_us >= 1.2 * truth.duration_us
 
 

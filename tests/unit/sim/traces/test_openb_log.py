@@ -27,7 +27,7 @@ def test_shapes_times_and_models(tmp_path):
         "c,1000,512,0,0,,BE,Pending,5,90,\n",
     )
     assert [(gang.name, gang.submit_us // 10**6) for gang in found.gangs] == [("a", 10), ("b", 50)]
-    assert [truth.duration_us // 10**6 for truth in found.truths] == [80, 140]
+    assert [truth.duration_us // 10**6 for truth in found.true_runs] == [80, 140]
     assert found.dropped == 1, "who was never scheduled never ran"
     whole, part = (gang.roles[0].shape for gang in found.gangs)
     assert whole.need == (("cpu", 6000), ("gpu", 2000), ("memory", 512 << 20))

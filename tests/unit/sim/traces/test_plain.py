@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.control.spec.errors import BadInput
-from phalanx.frontends.sim.scenario import Scenario, Truth, read_cluster
+from phalanx.frontends.sim.scenario import Scenario, TrueRun, read_cluster
 from phalanx.frontends.sim.traces.making import make_workload
 from phalanx.frontends.sim.traces.plain import format_plain
 from phalanx.frontends.sim.traces.reading import Reading, read_any
@@ -28,7 +28,7 @@ def test_the_least_that_a_table_says(tmp_path):
     first, second = found.gangs
     assert (first.name, second.name, second.submit_us) == ("1", "2", 1_500_000)
     assert first.roles == (Role("member", Sizes((4,)), Shape((("gpu", 1000),))),)
-    assert found.truths[1].duration_us == 300 * SECOND
+    assert found.true_runs[1].duration_us == 300 * SECOND
     assert first == Gang("1", first.roles), "everything else is as in a scenario file"
     assert found.queues == (Queue("default"),)
 
@@ -53,7 +53,7 @@ def test_everything_that_a_table_says(tmp_path):
         resize_pause_us=2 * SECOND,
         startup_us=SECOND,
     )
-    assert found.truths == (Truth(60 * SECOND, Amdahl(0.02)),)
+    assert found.true_runs == (TrueRun(60 * SECOND, Amdahl(0.02)),)
     assert found.queues == (Queue("research"),)
 
 
@@ -72,7 +72,7 @@ def test_what_is_written_reads_the_same(tmp_path):
     assert any(gang.elastic for gang in made.gangs)
     found = read(tmp_path, format_plain(made))
     assert found.gangs == made.gangs
-    assert found.truths == made.truths
+    assert found.true_runs == made.true_runs
     assert format_plain(found) == format_plain(made)
 
 

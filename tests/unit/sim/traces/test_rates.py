@@ -37,7 +37,7 @@ def rates(tmp_path: Path, text: str) -> Path:
 
 
 def runs(scenario) -> dict[str, float]:
-    pairs = zip(scenario.gangs, scenario.truths, strict=True)
+    pairs = zip(scenario.gangs, scenario.true_runs, strict=True)
     return {gang.name: truth.duration_us / SECOND for gang, truth in pairs}
 
 

@@ -33,7 +33,7 @@ def test_a_job(tmp_path: Path):
     assert [(role.name, role.sizes.allowed, role.shape.need) for role in gang.roles] == [
         ("member", (4,), (("slot", 1000),))
     ]
-    assert found.truths[0].duration_us == 100 * SECOND
+    assert found.true_runs[0].duration_us == 100 * SECOND
     assert (found.nodes, found.dropped) == (NODES, 0)
 
 
@@ -55,7 +55,7 @@ def test_processors_fall_back_to_those_allocated(tmp_path: Path):
 
 
 def test_a_run_is_cut_at_its_request(tmp_path: Path):
-    assert read(tmp_path, line(run=300, request_s=200)).truths[0].duration_us == 200 * SECOND
+    assert read(tmp_path, line(run=300, request_s=200)).true_runs[0].duration_us == 200 * SECOND
 
 
 def test_without_a_request_the_run_is_believed(tmp_path: Path):
@@ -89,7 +89,7 @@ def test_equal_sizes_share_one_object(tmp_path: Path):
 
 
 def test_fractions_of_a_second_are_read(tmp_path: Path):
-    assert read(tmp_path, line(run=1.5)).truths[0].duration_us == 1_500_000
+    assert read(tmp_path, line(run=1.5)).true_runs[0].duration_us == 1_500_000
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_every_format_can_be_read_again(tmp_path, made, name):
     assert [gang.walltime_us for gang in found.gangs] == [gang.walltime_us for gang in made.gangs]
     assert [gang.members_max for gang in found.gangs] == [gang.members_max for gang in made.gangs]
     assert [(gang.name, gang.user) for gang in found.gangs] == [(gang.name, gang.user) for gang in made.gangs]
-    assert found.truths == made.truths
+    assert found.true_runs == made.true_runs
     assert found.gangs[0].roles[0].shape.need == ((("slot" if swf else "gpu"), 1000),)
     if not swf:
         assert found == made

@@ -81,7 +81,7 @@ class Forecast:
 
 
 @dataclass(slots=True)
-class Ground:
+class ForecastInput:
     """A copy of the cluster with everything that a look needs."""
 
     state: State
@@ -245,7 +245,7 @@ class Forecaster:
         jobs = (self.hub.register.by_id.get(job) for job in wanted)
         return {job.number for job in jobs if job is not None and not job.ended and job.gates <= {GATE_BEGIN}}
 
-    def prepare(self, keep: Collection[int], most: int = KEPT_MOST) -> Ground:
+    def prepare(self, keep: Collection[int], most: int = KEPT_MOST) -> ForecastInput:
         """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
         hub = self.hub
         state = clone_state(hub.planner.state)
@@ -257,9 +257,9 @@ class Forecaster:
         )
         events = [Happens(at_us, "release", gang=state.gangs[number].name) for at_us, number in begin[:most]]
         kept = thin_out(state, hub.planner.policy, {*keep, *(number for _, number in begin[:most])}, most)
-        return Ground(state, self.measure(state, kept), events, kept)
+        return ForecastInput(state, self.measure(state, kept), events, kept)
 
-    def look_thrice(self, ground: Ground, wanted: Collection[int] | None) -> tuple[dict[int, Seen], float]:
+    def look_thrice(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[dict[int, Seen], float]:
         """In another thread: three looks, and what they cost."""
         began_s = self.meter()
         middle = self.look_once(ground, MIDDLE, 0.5, wanted)
@@ -269,7 +269,7 @@ class Forecaster:
             looks[which] = middle if same else self.look_once(ground, which, 0.25, middle.starts)
         return looks, self.meter() - began_s
 
-    def look_once(self, ground: Ground, which: int, share: float, wanted: Collection[int] | None) -> Seen:
+    def look_once(self, ground: ForecastInput, which: int, share: float, wanted: Collection[int] | None) -> Seen:
         """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
         bound, policy = Bound(self.meter, self.budget_s * share), self.hub.planner.policy
         return look(fork(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events)

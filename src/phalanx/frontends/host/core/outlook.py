@@ -20,9 +20,9 @@ from phalanx.control.forward import Forward, Happens
 from phalanx.control.records import Record
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
+from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
 from phalanx.engine.session import Session
-from phalanx.engine.turns import Turns, order_turns
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.plan import Bind, Plan, Seats
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from phalanx.control import leaving
 from phalanx.control.folding import fold
 from phalanx.control.forward import PASSES_MOST
-from phalanx.control.hurting import note_failure, requeue_hurt, tick
+from phalanx.control.losses import note_failure, requeue_degraded, tick
 from phalanx.control.seating import add_running, past_of
 from phalanx.control.state import State
 from phalanx.control.strangers import leave_free, occupy
@@ -144,7 +144,7 @@ class Planner:
         state = self.at(now_us)
         if failed:
             note_failure(state, number, progressed=progressed)
-            requeue_hurt(state, number)
+            requeue_degraded(state, number)
         else:
             state.requeue(number)
 
@@ -256,9 +256,9 @@ class Planner:
 
     def _worth_a_pass(self) -> bool:
         state = self.state
-        if len(state.pending) or state.hurt:
+        if len(state.pending) or state.degraded:
             return True
-        return bool(len(state.running)) and (self.policy.tends or state.restless)
+        return bool(len(state.running)) and (self.policy.touches_running or state.restless)
 
     def _plan_once(self, acts: Acts) -> bool:
         state = self.state

@@ -14,7 +14,7 @@ from typing import Final
 
 from phalanx.control.forward import Happens
 from phalanx.control.spec.gangs import SOLE_ROLE
-from phalanx.frontends.host.core.forecast import Forecaster, Ground
+from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Taken
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
@@ -71,7 +71,7 @@ class Sooners:
 
     # ------------------------------------------------------------------ trying
 
-    def _try_all(self, ground: Ground, number: int, ways: list[Way]) -> list[tuple[int, Way]]:
+    def _try_all(self, ground: ForecastInput, number: int, ways: list[Way]) -> list[tuple[int, Way]]:
         """In another thread."""
         now_us, until_s = ground.state.now_us, self.forecaster.meter() + TRIES_S
         as_it_is = self._try(ground, Way("", "", lambda planner: number))
@@ -87,7 +87,7 @@ class Sooners:
                 found.append((at_us, way))
         return sorted(found, key=lambda entry: entry[0])
 
-    def _try(self, ground: Ground, way: Way) -> int | None:
+    def _try(self, ground: ForecastInput, way: Way) -> int | None:
         """When the job would start then; None: not within what is looked at."""
         planner = copy.copy(self.hub.planner)
         planner.state = fork(ground.state)
@@ -204,7 +204,7 @@ class Sooners:
         eta = None if forecast is None else self.rows.eta(forecast)
         return Accepted(0, job.name, "pending", eta, reason)
 
-    def _enter(self, job: Job) -> tuple[Ground, int]:
+    def _enter(self, job: Job) -> tuple[ForecastInput, int]:
         ground = self.forecaster.prepare(())
         planner = copy.copy(self.hub.planner)
         planner.state = ground.state

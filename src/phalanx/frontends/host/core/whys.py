@@ -10,11 +10,11 @@ import numpy as np
 
 from phalanx.control.explain import SENTENCES
 from phalanx.engine.explain import explain
-from phalanx.engine.line import Line
+from phalanx.engine.order.queue_turns import QueueTurns
+from phalanx.engine.order.turns import Turns, order_turns
+from phalanx.engine.room.view import find_need
 from phalanx.engine.session import Session
-from phalanx.engine.turns import Turns, order_turns
-from phalanx.engine.view import find_need
-from phalanx.frontends.host.core.forecast import Forecaster, Ground
+from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.outlook import sum_devices
@@ -125,7 +125,7 @@ class Whys:
         more = {"blockers": blockers, "ahead": ahead, "sooner_if": sooner}
         return self._answer(job, reason, reads=reads, eta=None if eta is None else self.rows.eta(eta), **more)
 
-    def _look_around(self, ground: Ground, number: int) -> tuple[blame.Reason, ...]:
+    def _look_around(self, ground: ForecastInput, number: int) -> tuple[blame.Reason, ...]:
         """In another thread, on a copy."""
         return explain(ground.state.borrow(), self.hub.planner.policy, number)
 
@@ -151,7 +151,7 @@ class Whys:
         mine = next((at for at in np.flatnonzero(turns.rows == _last_of(turns, row)).tolist()), None)
         if mine is None:
             return _NOBODY, job.gang.priority
-        line, before = Line(session, turns), []
+        line, before = QueueTurns(session, turns), []
         while line.left:
             stretch = line.next_stretch()
             place = np.flatnonzero(stretch == mine)

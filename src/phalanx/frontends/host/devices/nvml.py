@@ -113,7 +113,7 @@ class NvmlDevices:
         if uses is None and memory is None:
             return None
         rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
-        # Where the driver lists no processes (some virtual machines), memory in use is the only witness left.
+        # Where the driver lists no processes (some virtual machines), memory in use is the only recorder left.
         return DeviceReading(
             uses=uses or (),
             utilization=None if rates is None else rates.gpu / 100,

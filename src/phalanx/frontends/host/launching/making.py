@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.clock import read_boot_id
-from phalanx.frontends.host.containment import WEAK, Ground, find_ground, open_group
+from phalanx.frontends.host.containment import WEAK, CgroupRoot, find_ground, open_group
 from phalanx.frontends.host.launching.directory import Facts, MadeRun, Runs
 from phalanx.frontends.host.launching.spawning import Spawned, check_user, spawn
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
@@ -41,7 +41,7 @@ class Maker:
         self._name = hashlib.sha256(os.fsencode(runs.path)).hexdigest()[:12]
 
     @functools.cached_property
-    def ground(self) -> Ground | None:
+    def ground(self) -> CgroupRoot | None:
         """Where cgroups can be made, if anywhere; found out when first asked."""
         return find_ground(f"phalanx.{self._name}", self._manner.contain)
 

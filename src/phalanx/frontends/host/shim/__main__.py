@@ -13,7 +13,7 @@ if __name__ == "__main__":
     root = __file__.rsplit("/phalanx/frontends/", 1)[0]
     if root not in sys.path:
         sys.path.append(root)
-    from phalanx.frontends.host.shim.life import run_shim
+    from phalanx.frontends.host.shim.supervision import run_shim
 
     directory = sys.argv[1] if len(sys.argv) > 1 else "."
     control_fd, lock_fd = (int(word) for word in sys.argv[2:4]) if len(sys.argv) > 3 else (3, None)

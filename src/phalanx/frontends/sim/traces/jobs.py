@@ -1,4 +1,4 @@
-"""Jobs of a log into gangs. Equal roles and equal truths are one object: a log has many jobs and few of those."""
+"""Jobs of a log into gangs. Equal roles and equal true_runs are one object: a log has many jobs and few of those."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from phalanx.control.spec.errors import BadInput
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.control.spec.sizes import sizes_between
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.traces.believed import Estimate, believe_us
 from phalanx.model.gang import Gang, Role, Shape
 from phalanx.model.resources import MILLI
@@ -36,19 +36,19 @@ def make_scenario(jobs: Sequence[Job], kind: str, estimate: Estimate, dropped: i
     if not jobs:
         raise BadInput(f"holds no job that ran ({dropped:,} left out)", file=file)
     gangs: list[Gang] = []
-    truths: list[Truth] = []
+    true_runs: list[TrueRun] = []
     roles_by_size: dict[int, tuple[Role, ...]] = {}
-    truth_by_us: dict[int, Truth] = {}
+    truth_by_us: dict[int, TrueRun] = {}
     for submit_us, name, run_us, members, user, requested_us, deadline_us in jobs:
         roles = roles_by_size.get(members)
         if roles is None:
             roles = roles_by_size[members] = rigid_roles(members, kind)
         truth = truth_by_us.get(run_us)
         if truth is None:
-            truth = truth_by_us[run_us] = Truth(run_us)
+            truth = truth_by_us[run_us] = TrueRun(run_us)
         walltime_us = believe_us(estimate, run_us, requested_us)
         gangs.append(
             Gang(name, roles, submit_us, user=user, walltime_us=walltime_us, deadline_us=deadline_us),
         )
-        truths.append(truth)
-    return Scenario((), (), tuple(gangs), tuple(truths), dropped=dropped)
+        true_runs.append(truth)
+    return Scenario((), (), tuple(gangs), tuple(true_runs), dropped=dropped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from phalanx.frontends.sim.scenario import DEFAULT_POLICY, Scenario, Truth
+from phalanx.frontends.sim.scenario import DEFAULT_POLICY, Scenario, TrueRun
 from phalanx.frontends.sim.traces.plain import KINDS
 from phalanx.model.gang import After, Gang
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
@@ -23,7 +23,7 @@ _NOWHERE: Final = Topology()
 _NOTHING: Final = After()
 
 #: Words for what a gang may say, and whether one says it. Order is the order of the message.
-_PARTS: Final[tuple[tuple[str, Callable[[Gang, Truth], bool]], ...]] = (
+_PARTS: Final[tuple[tuple[str, Callable[[Gang, TrueRun], bool]], ...]] = (
     ("gangs of several roles (left out)", lambda gang, _: len(gang.roles) > 1),
     ("elastic ranges", lambda gang, _: gang.elastic),
     ("speed-up curves", lambda _, truth: isinstance(truth.speedup, Amdahl)),
@@ -50,7 +50,7 @@ _PARTS: Final[tuple[tuple[str, Callable[[Gang, Truth], bool]], ...]] = (
 def find_losses(scenario: Scenario, held: Collection[str]) -> list[str]:
     """Everything that is not among what the format holds, as counted words."""
     found = [f"the cluster ({len(scenario.nodes):,} nodes)"] if scenario.nodes else []
-    pairs = list(zip(scenario.gangs, scenario.truths, strict=True))
+    pairs = list(zip(scenario.gangs, scenario.true_runs, strict=True))
     for words, says in _PARTS:
         count = 0 if words in held else sum(says(gang, truth) for gang, truth in pairs)
         if count:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from phalanx.control.spec.errors import BadInput
 from phalanx.control.spec.quantity import SECOND_US, TIME_US_MAX
 from phalanx.frontends.sim.failures import failure_events
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.traces import llm, lublin
 from phalanx.frontends.sim.traces.arrivals import lay_over_days
 from phalanx.frontends.sim.traces.believed import Estimate, round_up_us
@@ -132,7 +132,7 @@ def _assemble(
     nodes: Sequence[Node], drafts: Sequence[_Draft], submits_us: Sequence[int], users: Sequence[str], estimate: Estimate
 ) -> Scenario:
     gangs: list[Gang] = []
-    truths: list[Truth] = []
+    true_runs: list[TrueRun] = []
     roles_by_size: dict[int, tuple[Role, ...]] = {}
     for number, (draft, submit_us, user) in enumerate(zip(drafts, submits_us, users, strict=True), start=1):
         if draft.size not in roles_by_size:
@@ -148,13 +148,13 @@ def _assemble(
             startup_us=draft.startup_us,
         )
         gangs.append(gang)
-        truths.append(Truth(draft.run_us))
-    return Scenario(tuple(nodes), (), tuple(gangs), tuple(truths))
+        true_runs.append(TrueRun(draft.run_us))
+    return Scenario(tuple(nodes), (), tuple(gangs), tuple(true_runs))
 
 
 def _with_failures(scenario: Scenario, breakage: Breakage, seed: int) -> Scenario:
     """Failures for twice as long as jobs arrive and the longest runs: a late job meets them too."""
-    longest_us = max(truth.duration_us for truth in scenario.truths)
+    longest_us = max(truth.duration_us for truth in scenario.true_runs)
     until_us = min(TIME_US_MAX // 2, 2 * (scenario.gangs[-1].submit_us + longest_us))
     expected = len(scenario.nodes) * until_us // (breakage.mtbf_us + breakage.mttr_us)
     if expected > _FAILURES_MAX:

@@ -12,7 +12,7 @@ from typing import Final
 
 from phalanx.control.spec.errors import BadText, show
 from phalanx.control.spec.gangs import SOLE_ROLE
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.traces.believed import Estimate, believe_us
 from phalanx.frontends.sim.traces.files import decode, read_bytes
 from phalanx.frontends.sim.traces.table import (
@@ -64,7 +64,7 @@ def parse_nodes(table: Table) -> Iterator[Node]:
 
 def read_openb(table: Table, estimate: Estimate) -> Scenario:
     """The members with the times at which they came and went, as gangs of one."""
-    found: list[tuple[Gang, Truth]] = []
+    found: list[tuple[Gang, TrueRun]] = []
     roles_by_shape: dict[tuple[str, ...], tuple[Role, ...]] = {}
     cells = [Cells(name, parse_time_us) for name in TIMES[1:]]
     dropped = 0
@@ -80,7 +80,7 @@ def read_openb(table: Table, estimate: Estimate) -> Scenario:
                 roles_by_shape[shape] = (Role(SOLE_ROLE, _ONE, _shape(shape)),)
             walltime_us = believe_us(estimate, run_us, 0)
             gang = Gang(name, roles_by_shape[shape], cells[0][row[1]], walltime_us=walltime_us)
-            found.append((gang, Truth(run_us)))
+            found.append((gang, TrueRun(run_us)))
     if not found:
         raise table.fail(f"holds no job that ran ({dropped:,} left out)")
     found.sort(key=lambda pair: pair[0].submit_us)

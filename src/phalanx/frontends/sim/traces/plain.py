@@ -16,7 +16,7 @@ from phalanx.control.spec.errors import BadText, show, suggest
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.control.spec.quantity import member_amount, number
 from phalanx.control.spec.sizes import MEMBERS_MAX, sizes_between
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.traces.believed import Estimate, believe_us
 from phalanx.frontends.sim.traces.seconds import show_amount, show_seconds
 from phalanx.frontends.sim.traces.table import Cells, Table, check_word, note_name, parse_time_us, parse_truth
@@ -49,22 +49,22 @@ def read_plain(table: Table, estimate: Estimate) -> Scenario:
     table.need(NEEDED)
     reader = _Reader(table, estimate)
     gangs: list[Gang] = []
-    truths: list[Truth] = []
+    true_runs: list[TrueRun] = []
     seen: set[str] = set()
     with table.placing():
         for number_, row in enumerate(table.rows(), start=1):
             gang, truth = reader.parse(row, number_)
             note_name(gang.name, seen)
             gangs.append(gang)
-            truths.append(truth)
+            true_runs.append(truth)
     if not gangs:
         raise table.fail("holds no job below its header")
     queues = tuple(Queue(name) for name in dict.fromkeys(gang.queue for gang in gangs))
-    return Scenario((), (), tuple(gangs), tuple(truths), queues=queues)
+    return Scenario((), (), tuple(gangs), tuple(true_runs), queues=queues)
 
 
 class _Reader:
-    """Rows into gangs. Equal roles and truths are one object."""
+    """Rows into gangs. Equal roles and true_runs are one object."""
 
     def __init__(self, table: Table, estimate: Estimate) -> None:
         self._place = {name: at for at, name in enumerate(table.columns)}
@@ -74,9 +74,9 @@ class _Reader:
         }
         self._kinds = [kind for kind in KINDS if kind in self._place]
         self._roles: dict[tuple[str, ...], tuple[Role, ...]] = {}
-        self._truths: dict[tuple[int, str], Truth] = {}
+        self._truths: dict[tuple[int, str], TrueRun] = {}
 
-    def parse(self, row: list[str], line: int) -> tuple[Gang, Truth]:
+    def parse(self, row: list[str], line: int) -> tuple[Gang, TrueRun]:
         """One row."""
         run_us = self._time(row, "duration_s")
         walltime_us = self._time(row, "walltime_s")
@@ -131,18 +131,18 @@ class _Reader:
             return None
         return SnapshotHabit(every_us, stall_us, restore_us)
 
-    def _parse_truth_of(self, run_us: int, serial: str) -> Truth:
+    def _parse_truth_of(self, run_us: int, serial: str) -> TrueRun:
         key = run_us, serial
         truth = self._truths.get(key)
         if truth is None:
-            truth = self._truths[key] = Truth(run_us, Amdahl(_parse_serial(serial)) if serial else Linear())
+            truth = self._truths[key] = TrueRun(run_us, Amdahl(_parse_serial(serial)) if serial else Linear())
         return truth
 
 
 def format_plain(scenario: Scenario) -> str:
     """The gangs of one role as a table; columns that nobody needs are left out."""
     rows = []
-    for gang, truth in zip(scenario.gangs, scenario.truths, strict=True):
+    for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True):
         if len(gang.roles) == 1:
             rows.append(_cells_of(gang, truth))
     used = [name for name in COLUMNS if name in _ALWAYS or any(row.get(name) for row in rows)]
@@ -153,7 +153,7 @@ def format_plain(scenario: Scenario) -> str:
     return out.getvalue()
 
 
-def _cells_of(gang: Gang, truth: Truth) -> dict[str, str]:
+def _cells_of(gang: Gang, truth: TrueRun) -> dict[str, str]:
     sizes, shape = gang.roles[0].sizes, gang.roles[0].shape
     whole_range = sizes == sizes_between(sizes.least, sizes.most, 1)
     habit = gang.snapshot

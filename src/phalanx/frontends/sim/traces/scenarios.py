@@ -15,7 +15,7 @@ from typing import Any, Final
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.control.spec.sizes import sizes_between
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.scenario import DEFAULT_POLICY, Scenario, Truth
+from phalanx.frontends.sim.scenario import DEFAULT_POLICY, Scenario, TrueRun
 from phalanx.frontends.sim.traces.seconds import show_amount, show_seconds
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Sizes, SnapshotHabit
@@ -42,7 +42,7 @@ def tree_of(scenario: Scenario) -> Tree:
     tree["reservations"] = [entry for entry in windows if {"users", "queues"} & entry.keys()]
     tree["queues"] = [_queue(queue) for queue in _described(scenario)]
     tree["users"] = [{"name": user.name, "limit": _amounts(user.limit)} for user in scenario.users]
-    pairs = zip(scenario.gangs, scenario.truths, strict=True)
+    pairs = zip(scenario.gangs, scenario.true_runs, strict=True)
     tree["gangs"] = [_gang(gang, truth) for gang, truth in pairs]
     tree["events"] = [_event(event) for event in scenario.events]
     if scenario.policies != ((DEFAULT_POLICY, {}),):
@@ -108,7 +108,7 @@ def _node_entry(alike: list[Node]) -> Tree:
     return entry | _said(tree)
 
 
-def _gang(gang: Gang, truth: Truth) -> Tree:
+def _gang(gang: Gang, truth: TrueRun) -> Tree:
     tree: Tree = {"name": gang.name, "submit": _seconds(gang.submit_us)}
     queue = gang.queue if gang.queue != DEFAULT_QUEUE else ""
     tree |= _said({"queue": queue, "user": gang.user, "priority": gang.priority})
@@ -130,7 +130,7 @@ def _gang(gang: Gang, truth: Truth) -> Tree:
     return tree
 
 
-def _gang_times(gang: Gang, truth: Truth) -> Tree:
+def _gang_times(gang: Gang, truth: TrueRun) -> Tree:
     times = {
         "duration": truth.duration_us,
         "walltime": gang.walltime_us,

@@ -12,7 +12,7 @@ from typing import Final
 
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.control.spec.sizes import sizes_between
-from phalanx.frontends.sim.scenario import Scenario, Truth
+from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.gang import Gang, Sizes, SnapshotHabit
 from phalanx.perfmodel.speedup import Amdahl
 
@@ -48,23 +48,23 @@ def apply_shares(scenario: Scenario, shares: Shares, seed: int, shrink: int | No
         return scenario
     streams = {name: Random(f"{name} {seed}") for name in ("elastic", "preemptible", "deadlines", "slack")}
     gangs: list[Gang] = []
-    truths: list[Truth] = []
-    for before, truth in zip(scenario.gangs, scenario.truths, strict=True):
+    true_runs: list[TrueRun] = []
+    for before, truth in zip(scenario.gangs, scenario.true_runs, strict=True):
         gang = before
         # Every stream is drawn from for every gang: one share then never shifts who gets another.
         chosen = {name: streams[name].random() for name in ("elastic", "preemptible", "deadlines")}
         slack = streams["slack"].uniform(*_SLACK)
         after = truth
         if chosen["elastic"] < shares.elastic and _can_shrink(gang):
-            gang, after = _make_elastic(gang, shrink), Truth(truth.duration_us, Amdahl(SERIAL))
+            gang, after = _make_elastic(gang, shrink), TrueRun(truth.duration_us, Amdahl(SERIAL))
         if chosen["preemptible"] < shares.preemptible:
             gang = replace(gang, preemptible=True, snapshot=gang.snapshot or HABIT)
         if chosen["deadlines"] < shares.deadlines:
             believed_us = gang.walltime_us or truth.duration_us
             gang = replace(gang, deadline_us=_whole_seconds(max(believed_us, truth.duration_us) * slack))
         gangs.append(gang)
-        truths.append(after)
-    return replace(scenario, gangs=tuple(gangs), truths=tuple(truths))
+        true_runs.append(after)
+    return replace(scenario, gangs=tuple(gangs), true_runs=tuple(true_runs))
 
 
 def _can_shrink(gang: Gang) -> bool:

@@ -50,7 +50,7 @@ def summarise(scenario: Scenario) -> Summary:
     gangs = scenario.gangs
     kind = DEVICE_KIND if any(_places(gang, DEVICE_KIND) for gang in gangs) else SLOT_KIND
     sizes = [_places(gang, kind) / MILLI for gang in gangs]
-    runs = [truth.duration_us / SECOND_US for truth in scenario.truths]
+    runs = [truth.duration_us / SECOND_US for truth in scenario.true_runs]
     submits = sorted(gang.submit_us for gang in gangs)
     span_s = (submits[-1] - submits[0]) / SECOND_US
     place_s = sum(size * run for size, run in zip(sizes, runs, strict=True))

@@ -17,7 +17,7 @@ _USER: Final = re.compile(r"u(0|-1|[1-9][0-9]{0,17})")
 
 def format_swf(scenario: Scenario) -> tuple[str, list[str]]:
     """The text of the log, and what it does not hold."""
-    pairs = [pair for pair in zip(scenario.gangs, scenario.truths, strict=True) if len(pair[0].roles) == 1]
+    pairs = [pair for pair in zip(scenario.gangs, scenario.true_runs, strict=True) if len(pair[0].roles) == 1]
     losses = find_losses(scenario, ())
     names = [gang.name for gang, _ in pairs]
     numbers = {name: name for name in names}

@@ -1,0 +1,1 @@
+"""What lies ahead: expected ends, reservations and windows, behind one port."""

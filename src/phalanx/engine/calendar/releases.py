@@ -1,0 +1,183 @@
+"""Planned ends of running gangs, and the earliest start of a blocked one with nothing else ahead.
+
+This is the calendar of a policy with one reservation per pool and no administrative windows:
+only ends lie ahead, so room grows with time and the first instant with room is the start. Where
+other reservations or windows lie ahead as well, `engine.calendar.timeline` answers instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.ends import expected_ends
+from phalanx.engine.kernels.devices import keep_devices
+from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
+from phalanx.engine.kernels.slots import Need
+from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place
+from phalanx.engine.room.seats import drop_tail, subtract_seats
+from phalanx.engine.room.view import View, find_need
+from phalanx.engine.session import Ends, PlacementKey, Session
+from phalanx.model.fleet import IntArray
+from phalanx.model.form import RoleForm
+from phalanx.model.plan import Guest, Seats
+from phalanx.model.topology import ANYWHERE
+
+
+def collect_ends(session: Session, *, guests_leave: bool = True) -> Ends:
+    """Ends of what ran before this cycle and of what it has bound so far, less what was given back.
+
+    `guests_leave`: for the owner of a reservation, who may send them away; everybody else waits for their ends.
+    """
+    at = len(session.bound) + (session.taken_back << 32)
+    if guests_leave and session.ends is not None and session.ends[0] == at:
+        return session.ends[1]
+    ends = _collect_ends(session, guests_leave=guests_leave)
+    if guests_leave:
+        session.ends = (at, ends)
+    return ends
+
+
+def _collect_ends(session: Session, *, guests_leave: bool) -> Ends:
+    snapshot = session.snapshot
+    alive, told = snapshot.allocations.alive, _list_told(session, guests_leave=guests_leave)
+    if told:
+        rows_told = np.array([row for row, _ in told], dtype=np.int64)
+        alive = alive & ~np.isin(snapshot.allocations.running, rows_told)
+    rows = alive.nonzero()[0]
+    end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
+    node = snapshot.allocations.node[rows]
+    taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
+    if not session.bound and not told:
+        return Ends(node, end, taken, devices)
+    nodes, ends, takens, all_devices = [node], [end], [taken], [devices]
+    seated = [
+        (find_need(session.fleet, gang.roles[seats.role].shape), seats, end_us)
+        for form, places, end_us in session.bound
+        for gang, seats_by_role in zip(form.gangs, places, strict=True)
+        for seats in seats_by_role
+    ]
+    for need, seats, end_us in [*seated, *((need, seats, end_us) for _, each in told for need, seats, end_us in each)]:
+        nodes.append(seats.nodes)
+        ends.append(np.full(len(seats.nodes), end_us))
+        takens.append(seats.counts[:, None] * need.vector)
+        all_devices.append(seats.devices)
+    return Ends(np.concatenate(nodes), np.concatenate(ends), np.concatenate(takens), np.concatenate(all_devices))
+
+
+def _list_told(session: Session, *, guests_leave: bool) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
+    """Running rows whose seats are not as the snapshot has them: changed in this plan, or guests.
+
+    A guest's seats count as free for the reservation above it: all of them, or its surplus.
+    """
+    told = list(session.repaired.items())
+    if session.reclaimable is None:
+        return told
+    now = session.snapshot.now_us
+    for occupant in session.reclaimable.occupants:
+        guest = occupant.guest if guests_leave else Guest.NO
+        if not occupant.changed and not guest:
+            continue
+        seated = []
+        for seats in () if occupant.gone else occupant.seats:
+            need = session.need_of(occupant.gang, seats.role)
+            if guest is not Guest.SURPLUS:
+                seated.append((need, seats, now + 1 if guest else occupant.end_us))
+                continue
+            shape = occupant.gang.roles[seats.role].shape
+            core = drop_tail(session.fleet, shape, seats, occupant.surplus(seats.role))
+            seated += [(need, core, occupant.end_us), (need, subtract_seats(seats, core), now + 1)]
+        told.append((occupant.row, seated))
+    return told
+
+
+def view_at(session: Session, ends: Ends, at_us: int) -> View:
+    """What is free once everything that ends by an instant has ended."""
+    gone = ends.end_us <= at_us
+    free, device_free = session.view.free.copy(), session.fleet.device_capacity
+    np.add.at(free, ends.node[gone], ends.taken[gone])
+    if session.view.shared:
+        device_free = session.view.device_free.copy()
+        np.add.at(device_free, ends.node[gone], ends.devices[gone])
+    elif session.fleet.device_column >= 0:
+        device_free = keep_devices(device_free, free[:, session.fleet.device_column])
+    view = View(session.fleet, free, device_free, shared=session.view.shared, usable=session.in_service)
+    view.usable_by_exempt = session.view.usable_by_exempt
+    return view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """When and where a blocked gang will start, and what is free then without it."""
+
+    at_us: int
+    places: Places
+    view: View  # with the places taken
+
+
+def find_start(
+    session: Session, key: PlacementKey, size: int, known_us: int = NEVER, *, guests_leave: bool = True
+) -> Start | None:
+    """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
+    ends = collect_ends(session, guests_leave=guests_leave)
+    at_us = known_us if known_us != NEVER else _find_instant(session, ends, key, size)
+    if at_us == NEVER:
+        return None
+    view = view_at(session, ends, at_us)
+    wish = Wish(key.form, size, key.exempt, first=_busy_now(session, view, key))
+    places = place(view, wish)
+    return None if isinstance(places, NoPlace) else Start(at_us, places, view)
+
+
+def find_shadow(session: Session, key: PlacementKey, size: int) -> tuple[int, int]:
+    """When the head could start by sums alone, and how many slots are left beside it; (`NEVER`, 0) if unknown."""
+    role = key.form.roles[0]
+    if not key.form.open_size or role.segment_size > 1 or session.view.shared or role.require != ANYWHERE:
+        return NEVER, 0
+    ends = collect_ends(session)
+    row = session.view.slots(role.shape, key.exempt)
+    rows = (ends.node, ends.end_us, ends.taken)
+    return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)
+
+
+def _busy_now(session: Session, view: View, key: PlacementKey) -> First:
+    def first(role: RoleForm) -> IntArray:
+        then = view.slots(role.shape, key.exempt).slots
+        now = session.view.slots(role.shape, key.exempt).slots
+        busy: IntArray = np.maximum(then - now, 0)
+        return busy
+
+    return first
+
+
+def _find_instant(session: Session, ends: Ends, key: PlacementKey, size: int) -> int:
+    form = key.form
+    role = form.roles[0]
+    if form.open_size and role.segment_size <= 1 and not session.view.shared:
+        row = session.view.slots(role.shape, key.exempt)
+        rows = (ends.node, ends.end_us, ends.taken)
+        if role.require == ANYWHERE:
+            return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)[0]
+        domains = session.fleet.domains[role.require]
+        return find_release_by_domain(row.need, row.slots, row.mask, session.view.free, rows, size, domains)
+    return _bisect_instant(session, ends, key, size)
+
+
+def _bisect_instant(session: Session, ends: Ends, key: PlacementKey, size: int) -> int:
+    """Room only grows, so the first instant that works is found by halving."""
+    instants = np.unique(ends.end_us)
+    low, high = 0, len(instants)
+    while low < high:
+        middle = (low + high) // 2
+        if _fits_at(view_at(session, ends, int(instants[middle])), key, size):
+            high = middle
+        else:
+            low = middle + 1
+    return int(instants[low]) if low < len(instants) else NEVER
+
+
+def _fits_at(view: View, key: PlacementKey, size: int) -> bool:
+    if find_ceiling(view, key.form, key.exempt) < size:
+        return False
+    return key.form.open_size or not isinstance(place(view, Wish(key.form, size, key.exempt)), NoPlace)

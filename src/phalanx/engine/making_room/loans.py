@@ -1,0 +1,247 @@
+"""Which members of elastic gangs leave, so that somebody else finds room.
+
+Surplus may be called back anywhere, so the placement key is where it helps: node by node, the fewest
+members whose leaving makes one more place for the claimant, from the gangs that should give first.
+Where places are not a matter of counting (several roles, shared devices, groups of ranks), whole
+tails of ranks are called back and as many as possible sent home again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.reclaimable import Occupant, Release
+from phalanx.engine.room.seats import drop_tail, part_of, subtract_seats
+from phalanx.engine.room.view import Exempt, View, find_need
+from phalanx.model.fleet import BoolArray, Fleet
+from phalanx.model.form import RoleForm
+from phalanx.model.plan import Cause, Seats
+from phalanx.model.topology import ANYWHERE
+
+#: Domains that are compared before one is chosen.
+DOMAINS_TRIED = 16
+
+Fits = Callable[[Sequence[Release]], bool]
+
+
+@dataclass(slots=True, eq=False)
+class Loan:
+    """Members of one role of one gang that may be called back, in the order of whose turn it is to give."""
+
+    occupant: Occupant
+    role: int
+    members: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class SeatsWanted:
+    """Whoever needs room: members of one shape, inside one domain of a level, on some nodes only."""
+
+    role: RoleForm
+    size: int
+    exempt: Exempt
+    inside: BoolArray | None = None
+
+
+def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) -> list[Release] | None:
+    """The releases that make room in a view for an claimant of one role; None if all surplus together does not."""
+    plain = [loan for loan in loans if not _grouped(loan)]
+    best: tuple[tuple[int, int], list[Release]] | None = None
+    countable = not view.shared and not find_need(view.fleet, claimant.role.shape).share
+    if countable:
+        for mask in _domains(view, claimant):
+            counts = _Counting(view, claimant, plain, mask).run()
+            releases = None if counts is None else _as_releases(view.fleet, plain, counts)
+            if releases is None or not fits(releases):
+                continue
+            key = (max(release.occupant.priority for release in releases), _members(releases)) if releases else (0, 0)
+            if best is None or key < best[0]:
+                best = (key, releases)
+    if best is not None:
+        return best[1]
+    # Counting finds whatever there is, unless ranks stand in groups or a step is too coarse to give a few.
+    coarse = len(plain) < len(loans) or any(_coarse(loan) for loan in loans) or claimant.role.segment_size > 1
+    return call_back_tails(view.fleet, loans, fits) if coarse or not countable else None
+
+
+def call_back_tails(fleet: Fleet, loans: list[Loan], fits: Fits) -> list[Release] | None:
+    """Whole tails of ranks, gang after gang until it fits; then everybody keeps as much as possible."""
+    given: list[Release] = []
+    for loan in loans:
+        release = _tail(fleet, loan, loan.occupant.seats[loan.role].members - loan.members)
+        if release is None:
+            continue
+        given.append(release)
+        if fits(given):
+            break
+    else:
+        return None
+    by_occupant = {(release.occupant.number, release.seats[0].role): release for release in given}
+    for loan in loans:
+        key = (loan.occupant.number, loan.role)
+        if key in by_occupant:
+            others = [release for at, release in by_occupant.items() if at != key]
+            kept = _least_tail(fleet, loan, others, fits)
+            by_occupant = {at: release for at, release in by_occupant.items() if at != key}
+            if kept is not None:
+                by_occupant[key] = kept
+    return list(by_occupant.values())
+
+
+def _least_tail(fleet: Fleet, loan: Loan, others: list[Release], fits: Fits) -> Release | None:
+    """The shortest tail that, with the others' releases, is enough; None if none is needed."""
+    members = loan.occupant.seats[loan.role].members
+    if fits(others):
+        return None
+    allowed = [size for size in loan.occupant.gang.roles[loan.role].sizes.allowed if size < members]
+    for size in reversed(allowed):
+        release = _tail(fleet, loan, size)
+        if release is not None and fits([*others, release]):
+            return release
+    return _tail(fleet, loan, members - loan.members)
+
+
+def _tail(fleet: Fleet, loan: Loan, keep: int) -> Release | None:
+    """All ranks from one on, so that the role has an allowed size; None if the loan may not give that much."""
+    seats, role = loan.occupant.seats[loan.role], loan.occupant.gang.roles[loan.role]
+    allowed = [size for size in role.sizes.allowed if seats.members - loan.members <= size <= keep]
+    if not allowed or allowed[-1] >= seats.members:
+        return None
+    left = drop_tail(fleet, role.shape, seats, seats.members - allowed[-1])
+    return Release(loan.occupant, (subtract_seats(seats, left),), loan.cause, whole=False)
+
+
+def _grouped(loan: Loan) -> bool:
+    """Whether ranks stand in groups, so that only the last ones may leave."""
+    gang = loan.occupant.gang
+    segment = gang.roles[loan.role].topology.segment or gang.topology.segment
+    return segment is not None and segment.size > 1
+
+
+def _coarse(loan: Loan) -> bool:
+    """Whether the role has sizes that are more than one apart, so that giving a few means giving more."""
+    allowed = loan.occupant.gang.roles[loan.role].sizes.allowed
+    return allowed[-1] - allowed[0] + 1 != len(allowed)
+
+
+def _members(releases: Sequence[Release]) -> int:
+    return sum(seats.members for release in releases for seats in release.seats)
+
+
+def _domains(view: View, claimant: SeatsWanted) -> Iterator[BoolArray | None]:
+    """Where to look: everywhere, or in one domain of the required level after the other, the emptiest first."""
+    if claimant.role.require == ANYWHERE:
+        yield claimant.inside
+        return
+    row = view.slots(claimant.role.shape, claimant.exempt)
+    column = view.fleet.domains[claimant.role.require]
+    inside = np.ones(len(column), dtype=np.bool_) if claimant.inside is None else claimant.inside
+    free = np.bincount(column, weights=row.slots * inside)
+    useful = np.unique(column[row.mask & inside])
+    for domain in useful[np.argsort(-free[useful], kind="stable")][:DOMAINS_TRIED].tolist():
+        yield (column == domain) & inside
+
+
+class _Counting:
+    """Greedy over nodes: the cheapest next place, until there are enough."""
+
+    def __init__(self, view: View, claimant: SeatsWanted, loans: list[Loan], mask: BoolArray | None) -> None:
+        """Lay out who sits where."""
+        row = view.slots(claimant.role.shape, claimant.exempt)
+        self.need = row.need
+        self.left = [loan.members for loan in loans]
+        self.loans = loans
+        allowed = row.mask if mask is None else row.mask & mask
+        self.missing = claimant.size - int((row.slots * allowed).sum())
+        self.free: dict[int, list[int]] = {}
+        self.ranks: dict[tuple[int, int], int] = {}
+        self.seated: dict[int, list[tuple[int, int]]] = {}  # node: (loan, members there)
+        self.vectors = [
+            find_need(view.fleet, loan.occupant.gang.roles[loan.role].shape).vector.tolist() for loan in loans
+        ]
+        for index, loan in enumerate(loans):
+            seats = loan.occupant.seats[loan.role]
+            for rank, (node, count) in enumerate(zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True)):
+                if allowed[node]:
+                    self.seated.setdefault(node, []).append((index, count))
+                    self.ranks[index, node] = -rank  # later ranks leave first
+        for node in self.seated:
+            self.free[node] = view.free[node].tolist()
+        self.taken: dict[tuple[int, int], int] = {}  # (loan, node): members
+
+    def run(self) -> dict[tuple[int, int], int] | None:
+        """Members that leave, by loan and node; None if there are not enough."""
+        if not self._enough():
+            return None
+        heap = [(key, node, leaving) for node in self.seated for key, leaving in self._step(node)]
+        heapq.heapify(heap)
+        while self.missing > 0:
+            if not heap:
+                return None
+            _, node, leaving = heapq.heappop(heap)
+            if self._still(node, leaving):
+                before = self._slots(self.free[node])
+                for index in leaving:
+                    self.left[index] -= 1
+                    self.taken[index, node] = self.taken.get((index, node), 0) + 1
+                    self.free[node] = [a + b for a, b in zip(self.free[node], self.vectors[index], strict=True)]
+                self.missing -= self._slots(self.free[node]) - before
+            for key, others in self._step(node):  # the next place on this node, or another way to the same one
+                heapq.heappush(heap, (key, node, others))
+        return self.taken
+
+    def _enough(self) -> bool:
+        """Whether all that may be given, were it in one piece, would do: most keys end here."""
+        for column, amount in zip(self.need.columns, self.need.amounts, strict=True):
+            given = sum(left * vector[column] for left, vector in zip(self.left, self.vectors, strict=True))
+            loose = sum(free[column] % amount for free in self.free.values())
+            if given + loose < self.missing * amount:
+                return False
+        return True
+
+    def _still(self, node: int, leaving: list[int]) -> bool:
+        """Whether everybody in a step worked out earlier may still give that much."""
+        return all(self.left[index] >= leaving.count(index) for index in set(leaving))
+
+    def _slots(self, free: list[int]) -> int:
+        columns = zip(self.need.columns, self.need.amounts, strict=True)
+        return int(min((free[column] // amount for column, amount in columns), default=1 << 30))
+
+    def _step(self, node: int) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+        """The next place on a node: who leaves for it, and how dear that is."""
+        free, before = self.free[node], self._slots(self.free[node])
+        leaving: list[int] = []
+        for index, count in self.seated[node]:
+            able = min(self.left[index], count - self.taken.get((index, node), 0))
+            for _ in range(able):
+                leaving.append(index)
+                free = [a + b for a, b in zip(free, self.vectors[index], strict=True)]
+                if self._slots(free) > before:
+                    yield (max(leaving), len(leaving), self.ranks[leaving[-1], node]), leaving
+                    return
+
+
+def _as_releases(fleet: Fleet, loans: list[Loan], counts: dict[tuple[int, int], int]) -> list[Release] | None:
+    """The same as seats, rounded to sizes that each gang may have; None if one may not give that much."""
+    releases = []
+    for index in sorted({index for index, _ in counts}):
+        loan = loans[index]
+        by_node = {node: count for (at, node), count in counts.items() if at == index}
+        role, seats = loan.occupant.gang.roles[loan.role], loan.occupant.seats[loan.role]
+        leaving = part_of(fleet, role.shape, seats, by_node)
+        left = subtract_seats(seats, leaving)
+        allowed = [size for size in role.sizes.allowed if size <= left.members]
+        if not allowed or seats.members - allowed[-1] > loan.members:
+            return None
+        left = drop_tail(fleet, role.shape, left, left.members - allowed[-1])
+        releases.append(Release(loan.occupant, (_difference(seats, left),), loan.cause, whole=False))
+    return releases
+
+
+def _difference(seats: Seats, left: Seats) -> Seats:
+    return subtract_seats(seats, left)

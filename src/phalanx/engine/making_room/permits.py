@@ -1,0 +1,242 @@
+"""Who may take what from whom.
+
+Surplus: gangs of equal or higher priority in its queue, or of a queue that stands better, to start.
+Minimums: strictly higher priority in the same queue (preempt), another queue's guarantee (reclaim).
+Guests: the owner of the reservation they live under. Turns: an equal waiter that had less service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.fairshare import leaves_guarantee, may_reclaim, may_reclaim_set, may_reclaim_share
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.making_room.loans import Loan
+from phalanx.engine.order.turns import Turns
+from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, units_of, vector_of
+from phalanx.engine.session import Session
+from phalanx.model.fleet import IntArray
+from phalanx.model.plan import Cause, Guest
+
+#: A turn is changed only if saving and restoring cost less than this part of it.
+TURN_COST_PARTS = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claimant:
+    """The gang that asks for room."""
+
+    queue: int
+    priority: int
+    asked: IntArray
+    owner: bool  # no reservation is ahead of it, so that the guests of its loan are its own
+    attained_us: int
+    arrival: tuple[int, int]  # eligibility and number
+    preemptible: bool = False  # once it runs, others may take its places back
+
+
+class Permits:
+    """Rights of claimants over the occupants of a reclaimable, as they stand now in this plan."""
+
+    def __init__(self, session: Session, reclaimable: Reclaimable) -> None:
+        """The standing is the session's, and moves with every start and release."""
+        self.session, self.reclaimable, self.policy = session, reclaimable, session.policy
+        self.now = session.snapshot.now_us
+        self.wake_us = NEVER  # a turn ends then
+
+    def claimant(self, turns: Turns, turn: int, asked: IntArray, *, owner: bool) -> Claimant:
+        """The rights of a turn; of several gangs that start together, of the one that came last."""
+        pending, row = self.session.snapshot.pending, int(turns.rows[turn])
+        arrival = int(pending.eligible_us[row]), int(pending.gang[row])
+        soft = self.session.snapshot.gangs[int(pending.gang[row])].preemptible
+        attained_us = int(pending.attained_us[row])
+        return Claimant(int(pending.queue[row]), int(pending.priority[row]), asked, owner, attained_us, arrival, soft)
+
+    # ------------------------------------------------------------------ surplus
+
+    def list_loans(self, who: Claimant) -> list[Loan]:
+        """Surplus that may be called back, in the order in which it should be."""
+        found = []
+        charged: list[tuple[int, IntArray]] = []
+        present = [occupant for occupant in self.reclaimable.occupants if not (occupant.gone or occupant.moved)]
+        lending = [occupant for occupant in present if self.may_borrow_from(who, occupant)]  # before anything is taken
+        for occupant in sorted(lending, key=self._giving_order):
+            cause = Cause.GUEST if who.owner and occupant.guest else Cause.LOAN
+            for role in range(len(occupant.gang.roles)):
+                members = self._within_guarantee(who, occupant, role)
+                if members > 0:
+                    found.append(Loan(occupant, role, members, cause))
+                    given = self.session.need_of(occupant.gang, role).vector * members
+                    self.session.standing.charge(occupant.queue, -given)
+                    charged.append((occupant.queue, given))
+        for queue, given in charged:
+            self.session.standing.charge(queue, given)
+        return found
+
+    def _giving_order(self, occupant: Occupant) -> tuple[int, int, int]:
+        pause = occupant.gang.resize_pause_us * units_of(occupant.gang, occupant.seats)
+        return occupant.priority, pause, -occupant.number
+
+    def may_borrow_from(self, who: Claimant, occupant: Occupant) -> bool:
+        """Whether the surplus of a gang is on loan from this claimant."""
+        if who.owner and occupant.guest:
+            return True
+        if "shrink" not in self.policy.takes:
+            return False
+        if occupant.queue == who.queue:
+            return who.priority >= occupant.priority
+        return self.session.standing.better(who.queue, occupant.queue)
+
+    def _within_guarantee(self, who: Claimant, occupant: Occupant, role: int) -> int:
+        """How many members of a role may go without leaving the victim's side below its guarantee."""
+        each = self.session.need_of(occupant.gang, role).vector
+        members = occupant.surplus(role)
+        while members > 0 and not (who.owner and occupant.guest):
+            if leaves_guarantee(self.session.standing, who.queue, occupant.queue, each * members):
+                break
+            members -= 1
+        return members
+
+    # ------------------------------------------------------------------ whole gangs
+
+    def list_guests(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
+        """Guests that have to leave if the owner of their places says so."""
+        if not who.owner:
+            return []
+        guests = [s for s in self.reclaimable.occupants if s.guest is Guest.WHOLE and not (s.gone or s.moved)]
+        return [(s, Cause.GUEST) for s in guests if not (who.preemptible and self._could_take_back(who, s))]
+
+    def _could_take_back(self, who: Claimant, occupant: Occupant) -> bool:
+        """Whether a guest sent away could at once evict whoever took its place: then nobody gains by it."""
+        if occupant.queue == who.queue:
+            return "preempt" in self.policy.takes and occupant.priority > who.priority
+        if "reclaim" not in self.policy.takes:
+            return False
+        standing, own = self.session.standing, vector_of(self.session.fleet, occupant.gang, occupant.seats)
+        standing.charge(occupant.queue, -own)
+        standing.charge(who.queue, who.asked)
+        rule = may_reclaim_share if self.policy.reclaims_share else may_reclaim
+        least = sum(
+            (
+                self.session.need_of(occupant.gang, at).vector * role.sizes.least
+                for at, role in enumerate(occupant.gang.roles)
+            ),
+            start=np.zeros_like(own),
+        )
+        reverse = rule(standing, occupant.queue, least, who.queue, who.asked)  # it would ask again for its least
+        standing.charge(who.queue, -who.asked)
+        standing.charge(occupant.queue, own)
+        return reverse
+
+    def list_victims(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
+        """Gangs that may be evicted for this claimant, each by itself."""
+        ripe = [
+            s for s in self.reclaimable.occupants if s.gang.preemptible and not (s.gone or s.moved) and self._ripe(s)
+        ]
+        found, below = [], []
+        for occupant in ripe if "preempt" in self.policy.takes else ():
+            if occupant.queue == who.queue and who.priority > occupant.priority:
+                found.append((occupant, Cause.PREEMPT))
+                below.append(vector_of(self.session.fleet, occupant.gang, occupant.seats))
+        # Whoever makes way in the claimant's own queue makes room below its guarantee: `allow_all` has the last word.
+        for units in below:
+            self.session.standing.charge(who.queue, -units)
+        others = [s for s in ripe if s.queue != who.queue] if "reclaim" in self.policy.takes else []
+        found += [(occupant, Cause.RECLAIM) for occupant in others if self._may_reclaim(who, occupant)]
+        for units in below:
+            self.session.standing.charge(who.queue, units)
+        return found
+
+    def _ripe(self, occupant: Occupant) -> bool:
+        """Whether it has run long enough, and was not evicted too often."""
+        evictions = int(self.session.snapshot.running.evictions[occupant.row])
+        if evictions >= self.policy.max_evictions:
+            return False
+        ripe_us = occupant.start_us + self.policy.min_runtime_us
+        if ripe_us > self.now:
+            self.wake_us = min(self.wake_us, ripe_us)
+            return False
+        return True
+
+    def _may_reclaim(self, who: Claimant, occupant: Occupant) -> bool:
+        given = vector_of(self.session.fleet, occupant.gang, occupant.seats)
+        rule = may_reclaim_share if self.policy.reclaims_share else may_reclaim
+        return rule(self.session.standing, who.queue, who.asked, occupant.queue, given)
+
+    def allow_all(self, who: Claimant, releases: Sequence[Release]) -> bool:
+        """Whether these may be given together: each alone may be fine and all of them too much."""
+        if not self._loans_leave_guarantees(who, releases):
+            return False
+        taken = [release for release in releases if release.cause is Cause.RECLAIM]
+        if not taken:
+            return True
+        # Surplus that goes with it counts: the victim's side must keep its guarantee after everything.
+        standing = self.session.standing
+        beside = [release for release in releases if release.cause is not Cause.RECLAIM]
+        lent = [(release.occupant.queue, self._given(release)) for release in beside]
+        victims = [(release.occupant.queue, self._given(release)) for release in taken]
+        for queue, units in lent:
+            standing.charge(queue, -units)
+        fine = may_reclaim_set(standing, who.queue, who.asked, victims, share=self.policy.reclaims_share)
+        for queue, units in lent:
+            standing.charge(queue, units)
+        return fine
+
+    def _loans_leave_guarantees(self, who: Claimant, releases: Sequence[Release]) -> bool:
+        """Whether surplus of other queues still leaves them their guarantee, with all that goes beside it."""
+        lent = [release for release in releases if release.cause is Cause.LOAN and release.occupant.queue != who.queue]
+        if not lent:
+            return True
+        standing, nothing = self.session.standing, [0] * len(self.session.fleet.kinds)
+        for release in releases:
+            standing.charge(release.occupant.queue, -self._given(release))
+        fine = all(
+            standing.victim_keeps_guarantee(who.queue, release.occupant.queue, self._given(release).tolist(), nothing)
+            for release in lent
+        )
+        for release in releases:
+            standing.charge(release.occupant.queue, self._given(release))
+        return fine
+
+    def _given(self, release: Release) -> IntArray:
+        return vector_of(self.session.fleet, release.occupant.gang, release.seats)
+
+    # ------------------------------------------------------------------ turns
+
+    def list_turns(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
+        """Gangs whose turn is over, for a waiter that had less service."""
+        quantum = self.policy.quantum_us
+        if quantum is None:
+            return []
+        found = []
+        for occupant in self.reclaimable.occupants:
+            if occupant.gone or occupant.moved or not self._takes_turns(who, occupant, quantum):
+                continue
+            ready_us = max(occupant.start_us + quantum, self._outserved_us(who, occupant))
+            if ready_us <= self.now:
+                found.append((occupant, Cause.TURN))
+            else:
+                self.wake_us = min(self.wake_us, ready_us)
+        return found
+
+    def _takes_turns(self, who: Claimant, occupant: Occupant, quantum: int) -> bool:
+        habit = occupant.gang.snapshot
+        if habit is None or not occupant.gang.preemptible or occupant.priority != who.priority:
+            return False
+        if self.policy.standing and occupant.queue != who.queue:
+            return False  # across queues the standing decides, not the turn
+        return (habit.stall_us + habit.restore_us) * TURN_COST_PARTS < quantum
+
+    def _outserved_us(self, who: Claimant, occupant: Occupant) -> int:
+        """When the occupant has had more service than the claimant; equal service is enough for an earlier claimant."""
+        running = self.session.snapshot.running
+        before = int(running.attained_us[occupant.row])
+        more = who.attained_us - before
+        earlier = who.arrival < (int(running.eligible_us[occupant.row]), occupant.number)
+        if more < 0 or (more == 0 and earlier):
+            return self.now
+        units = max(1, units_of(occupant.gang, occupant.was))
+        return occupant.start_us + -(-more * 1000 // units) + (0 if earlier else 1)

@@ -1,0 +1,350 @@
+"""Room for a blocked gang at the expense of running ones, the gentlest way first.
+
+In this order: what guests owe to the owner of a reservation; surplus on loan; moving somebody out of
+the way; a turn that is over; whole gangs, of lower priority in the same queue or beyond their queue's
+guarantee in another. Nothing is taken unless the whole claimant then starts, and no victim is
+superfluous. Who may take from whom is `engine.making_room.permits`, which members leave is `engine.making_room.loans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.calendar.releases import find_start
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
+from phalanx.engine.making_room.moves import find_moves
+from phalanx.engine.making_room.permits import Permits
+from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offers, list_shares
+from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, vector_of
+from phalanx.engine.room.limits import usage_fits
+from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place
+from phalanx.engine.room.seats import sizes_of
+from phalanx.engine.room.view import View
+from phalanx.engine.session import PlacementKey, Session
+from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.form import form_at_sizes
+from phalanx.model.plan import Cause, Seats
+from phalanx.model.topology import ANYWHERE
+
+#: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
+EXACT_VICTIMS = 10
+HUGE = 1 << 60
+#: Nobody is woken for less than this.
+LATER_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFound:
+    """How a blocked gang gets in."""
+
+    offer: Offer
+    releases: list[Release]
+    places: Places
+    gone_us: int
+    moves: tuple[tuple[Occupant, tuple[Seats, ...]], ...] = ()
+
+
+class RoomFinder:
+    """Finds room for one gang after the other, within one walk."""
+
+    def __init__(self, session: Session, turns: Turns, calendar: Calendar, reclaimable: Reclaimable) -> None:
+        """Nobody has failed yet."""
+        self.session, self.turns, self.calendar, self.reclaimable = session, turns, calendar, reclaimable
+        self.permits = Permits(session, reclaimable)
+        self.policy, self.now = session.policy, session.snapshot.now_us
+        self.wake_us = NEVER  # somebody waits for an instant, not for an event
+        pending = session.snapshot.pending
+        kinds = np.stack([turns.queue, pending.priority[turns.rows], turns.key_index]) if len(turns) else None
+        self._class = np.zeros(0, dtype=np.int64) if kinds is None else np.unique(kinds, axis=1, return_inverse=True)[1]
+        self._class = self._class.reshape(-1)
+        # The least size that found no help, for those who fill and those who do not, by class of equal rights;
+        # of those who fill, only for whoever stays at least as long.
+        self._failed = np.full((2, int(self._class.max(initial=-1)) + 1), HUGE, dtype=np.int64)
+        self._stayed = np.zeros_like(self._failed)
+
+    def forget(self) -> None:
+        """Room was given back: whoever failed may try again."""
+        self._failed[:] = HUGE
+
+    def might_help(self, block: IntArray, mode: npt.NDArray[np.int8], *, fill: bool) -> BoolArray:
+        """Turns for which taking has not failed yet; `mode` of their keys: 0 to be visited, 1 to fill."""
+        modes = mode[self.turns.key_index[block]]
+        looked = (modes == 0) | ((modes == 1) & fill)
+        at = np.minimum(modes, 1), self._class[block]
+        gone = np.where(self.turns.proven[block], self.turns.length_us[block], HUGE)
+        known: BoolArray = (self.turns.size[block] >= self._failed[at]) & (gone >= self._stayed[at])
+        wanted: BoolArray = looked & ~known
+        return wanted
+
+    def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
+        """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        row = int(filling), int(self._class[turn])
+        stays = offer.length_us if self.turns.proven[turn] else HUGE
+        if offer.size >= self._failed[row] and stays >= self._stayed[row]:
+            return None
+        found = _Search(self, turn, key, offer, filling=filling).run()
+        # Turns depend on who asks, and pinned sizes differ: those are searched one by one.
+        stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
+        if found is None and self.policy.quantum_us is None and offer.size <= self._failed[row] and stricter:
+            self._failed[row], self._stayed[row] = offer.size, stays if filling else 0
+        return found
+
+    def commit(self, taken: RoomFound, beneficiary: int) -> None:
+        """Carry the releases and moves out in this cycle's books."""
+        for release in taken.releases:
+            self._give(release, beneficiary)
+        for occupant, seats in taken.moves:
+            self._give(Release(occupant, occupant.seats, Cause.LOAN, whole=True), beneficiary, moving=True)
+            occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
+        self.forget()
+
+    def settle_moves(self, taken: RoomFound) -> None:
+        """Seat those who were moved, once the claimant sits."""
+        for occupant, chosen in taken.moves:
+            form = form_at_sizes(self.session.fleet, ((occupant.gang, sizes_of(chosen)),))
+            (seats,) = self.calendar.name_devices(form, (chosen,))
+            occupant.seats = seats
+            for each in seats:
+                need = self.session.need_of(occupant.gang, each.role)
+                self.calendar.take(need, each, occupant.end_us)
+                self.session.view.take_seats(need, each)
+            self.session.charge(occupant.queue, occupant.user, vector_of(self.session.fleet, occupant.gang, seats))
+
+    def _give(self, release: Release, beneficiary: int, *, moving: bool = False) -> None:
+        self.session.give(release)
+        self.calendar.give(release)
+        if not moving:
+            self.reclaimable.give(release, beneficiary)
+
+
+class _Search:
+    """One gang's search."""
+
+    def __init__(self, finder: RoomFinder, turn: int, key: PlacementKey, offer: Offer, *, filling: bool) -> None:
+        self.finder, self.turn, self.key, self.offer, self.filling = (
+            finder,
+            turn,
+            key,
+            offer,
+            filling,
+        )
+        self.session, self.turns, self.calendar = finder.session, finder.turns, finder.calendar
+        self.gone_us = finder.now + offer.length_us if finder.turns.proven[turn] else NEVER
+        self.shares = list_shares(self.session, self.turns, turn, offer)
+        self.asked = np.sum([asked for _, asked in self.shares], axis=0)
+        self.queue = int(self.turns.queue[turn])
+        self._free: IntArray | None = None
+        self.who = finder.permits.claimant(self.turns, turn, self.asked, owner=not filling)
+
+    def run(self) -> RoomFound | None:
+        """The gentlest way that works."""
+        permits, takes = self.finder.permits, self.finder.policy.takes
+        loans = permits.list_loans(self.who)
+        releases = self._call_back(loans, []) if loans else None
+        if releases is None:
+            guests = permits.list_guests(self.who)
+            releases = self._find_set(guests, loans) if guests else None
+        if releases is None and "move" in takes:
+            moved = None
+            free_enough = bool((self._free_in_all() >= self.asked).all())  # moving somebody frees nothing in all
+            if free_enough and find_over_limit(self.session, self.turns, self.turn, self.offer) is None:
+                moved = find_moves(permits, self.who, self.calendar, self._wish(), self._start_us)
+            if moved is not None:
+                return RoomFound(self.offer, [], moved[0], self.gone_us, moved[1])
+        if releases is None:
+            turns = permits.list_turns(self.who)
+            releases = self._find_set(turns, loans) if turns else None
+        if releases is None:
+            releases = self._evict(loans)
+        if releases is None:
+            return None
+        places = place(self._trial(releases), self._wish())
+        return None if isinstance(places, NoPlace) else RoomFound(self.offer, releases, places, self.gone_us)
+
+    def _free_in_all(self) -> IntArray:
+        total: IntArray = self.session.view.free[self.session.in_service].sum(axis=0)
+        return total
+
+    def _start_us(self) -> int:
+        """When it would start if nobody were evicted."""
+        start = find_start(self.session, self.key, self.offer.size, guests_leave=not self.filling)
+        return NEVER if start is None else start.at_us
+
+    def _evict(self, loans: list[Loan]) -> list[Release] | None:
+        """Whole gangs, unless waiting is shorter than what it would cost them."""
+        victims = self.finder.permits.list_victims(self.who)
+        if not victims:
+            return None
+        releases = self._find_set([*self.finder.permits.list_guests(self.who), *victims], loans)
+        if releases is None:
+            return None
+        reclaimable = self.finder.reclaimable
+        evicted = [release for release in releases if release.whole and release.cause is not Cause.GUEST]
+        cost_us = max((reclaimable.restart_us(release.occupant) for release in evicted), default=0)
+        start_us = self._start_us() if evicted else NEVER
+        if start_us - self.finder.now < cost_us:
+            # If nothing ends by then the estimate moves, and waiting may not be worth it any more.
+            if start_us > self.finder.now + LATER_US:
+                self.finder.wake_us = min(self.finder.wake_us, start_us)
+            return None
+        return releases
+
+    # ------------------------------------------------------------------ does it fit
+
+    def _wish(self) -> Wish:
+        return Wish(self.offer.form, self.offer.size, self.key.exempt)
+
+    def _trial(self, releases: Sequence[Release]) -> View:
+        return self.calendar.trial(self.gone_us, self.key.exempt, releases)
+
+    def fits(self, releases: Sequence[Release]) -> bool:
+        """Whether the whole gang could start if these releases were given."""
+        if not self._within_limits(releases) or not self.finder.permits.allow_all(self.who, releases):
+            return False
+        view = self._trial(releases)
+        if find_ceiling(view, self.offer.form, self.key.exempt) < (self.offer.size if self.offer.form.open_size else 1):
+            return False
+        return self.offer.form.open_size or not isinstance(place(view, self._wish()), NoPlace)
+
+    def _within_limits(self, releases: Sequence[Release]) -> bool:
+        limits = self.session.limits
+        if not limits.any:
+            return True
+        queues, users = limits.no_usage()
+        for release in releases:
+            given = vector_of(self.session.fleet, release.occupant.gang, release.seats)
+            queues[release.occupant.queue] += given
+            users[release.occupant.user] += given
+        return usage_fits(limits, [(self.queue, user, asked) for user, asked in self.shares], (queues, users))
+
+    # ------------------------------------------------------------------ which set
+
+    def _call_back(self, loans: list[Loan], others: list[Release]) -> list[Release] | None:
+        """Surplus that, with these other releases, is enough."""
+        gone = {release.occupant.number for release in others}
+        loans = [loan for loan in loans if loan.occupant.number not in gone]
+        if not self._enough_in_all(others, loans):
+            return None
+        if others and self.fits(others):
+            return []
+        if not loans:
+            return None
+
+        def fits(releases: Sequence[Release]) -> bool:
+            return self.fits([*others, *releases])
+
+        form = self.offer.form
+        if not form.open_size:
+            return call_back_tails(self.session.fleet, loans, fits)
+        claimant = SeatsWanted(form.roles[0], self.offer.size, self.key.exempt)
+        found = call_back(self._trial(others), claimant, loans, fits)
+        if (
+            found is None and self.session.limits.any
+        ):  # room there may be, below a ceiling that somebody must make way for
+            found = call_back_tails(self.session.fleet, loans, fits)
+        return found
+
+    def _enough_in_all(self, releases: Sequence[Release], loans: list[Loan]) -> bool:
+        """Whether free amounts and all that might be given would do, were they in one piece: most sets end here."""
+        if self._free is None:
+            self._free = self._free_in_all()
+        total = self._free.copy()
+        for release in releases:
+            total += vector_of(self.session.fleet, release.occupant.gang, release.seats)
+        for loan in loans:
+            total += self.session.need_of(loan.occupant.gang, loan.role).vector * loan.members
+        return bool((total >= self.asked).all())
+
+    def _find_set(self, victims: list[tuple[Occupant, Cause]], loans: list[Loan]) -> list[Release] | None:
+        """The best permitted set: lowest highest priority, then least cost, then fewer, then later gangs."""
+        useful = [each for each in victims if self._useful(each[0])]
+        releases = {
+            occupant.number: Release(occupant, occupant.seats, cause, whole=True)
+            for occupant, cause in sorted(useful, key=lambda each: (each[0].priority, -each[0].number))
+        }
+        for threshold in sorted({release.occupant.priority for release in releases.values()}):
+            allowed = [release for release in releases.values() if release.occupant.priority <= threshold]
+            chosen = self._choose(allowed, loans)
+            if chosen is not None:
+                lent = self._with_loans(chosen, loans)
+                assert lent is not None, "a set that was enough is enough"
+                return [*chosen, *lent]
+        return None
+
+    def _choose(self, allowed: list[Release], loans: list[Loan]) -> list[Release] | None:
+        """The best set among these, or a good one if they are many."""
+        if len(allowed) <= EXACT_VICTIMS:
+            return self._best(allowed, loans)
+        cost = self.finder.reclaimable.cost
+        found = [[release] for release in allowed if self._with_loans([release], loans) is not None]
+        for some in self._by_domain(allowed):
+            together = self._permitted(some)
+            if together and self._with_loans(together, loans) is not None:
+                found.append(self._drop(together, loans, cost))
+                # The dearest for what it gives goes home first: many small ones may cost more than one large one.
+                found.append(
+                    self._drop(together, loans, lambda occupant: cost(occupant) / sum(sizes_of(occupant.seats)))
+                )
+        return min(found, key=lambda some: (sum(cost(g.occupant) for g in some), len(some))) if found else None
+
+    def _by_domain(self, allowed: list[Release]) -> list[list[Release]]:
+        """All of them; and if the claimant must be inside one domain, those of each domain as well."""
+        level = max(max(gang.require, *(role.require for role in gang.roles)) for gang in self.offer.form.gangs)
+        if level == ANYWHERE:
+            return [allowed]
+        column = self.session.fleet.domains[level]
+        domains: dict[int, list[Release]] = {}
+        for release in allowed:
+            for domain in {int(column[node]) for seats in release.seats for node in seats.nodes.tolist()}:
+                domains.setdefault(domain, []).append(release)
+        return [allowed, *list(domains.values())[:DOMAINS_TRIED]]
+
+    def _permitted(self, releases: list[Release]) -> list[Release]:
+        """As many as may be taken together, the cheapest first."""
+        kept: list[Release] = []
+        for release in sorted(
+            releases, key=lambda release: (self.finder.reclaimable.cost(release.occupant), -release.occupant.number)
+        ):
+            if self.finder.permits.allow_all(self.who, [*kept, release]):
+                kept.append(release)
+        return kept
+
+    def _with_loans(self, releases: Sequence[Release], loans: list[Loan]) -> list[Release] | None:
+        return self._call_back(loans, list(releases))
+
+    def _best(self, allowed: list[Release], loans: list[Loan]) -> list[Release] | None:
+        cost = {release.occupant.number: self.finder.reclaimable.cost(release.occupant) for release in allowed}
+        sets = [list(some) for count in range(1, len(allowed) + 1) for some in combinations(allowed, count)]
+
+        def key(some: list[Release]) -> tuple[int, int, list[int]]:
+            numbers = sorted((release.occupant.number for release in some), reverse=True)
+            return sum(cost[number] for number in numbers), len(some), [-number for number in numbers]
+
+        for some in sorted(sets, key=key):
+            if self._with_loans(some, loans) is not None:
+                return some
+        return None
+
+    def _drop(self, allowed: list[Release], loans: list[Loan], dear: Callable[[Occupant], float]) -> list[Release]:
+        """Send home whoever is not needed, the dearest first."""
+        kept = list(allowed)
+        for release in sorted(allowed, key=lambda release: (-dear(release.occupant), release.occupant.number)):
+            fewer = [other for other in kept if other is not release]
+            if fewer and self._with_loans(fewer, loans) is not None:
+                kept = fewer
+        return kept
+
+    def _useful(self, occupant: Occupant) -> bool:
+        """Whether it sits anywhere the claimant could."""
+        masks = [self.session.view.slots(role.shape, self.key.exempt).mask for role in self.offer.form.roles]
+        if self.session.limits.any:
+            return True  # it may also free a ceiling
+        return any(bool(mask[seats.nodes].any()) for mask in masks for seats in occupant.seats)

@@ -1,0 +1,68 @@
+"""Whose queue is next: stretches of turns in the order of the standing, which moves with every start.
+
+Inside a queue the order of turns is fixed. Between queues it is the standing, and of queues that
+stand equal, the order of their gangs. Only a start moves a standing, so a walk takes a stretch of
+turns at a time and asks again after the first start in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.order.turns import Turns
+from phalanx.engine.session import Session
+from phalanx.model.fleet import IntArray
+
+
+class QueueTurns:
+    """The turns of a cycle that have not been dealt with yet."""
+
+    def __init__(self, session: Session, turns: Turns) -> None:
+        """One stretch if queues do not take turns, or if only one has anybody waiting."""
+        self._session = session
+        everyone = np.arange(len(turns))
+        self._by_queue: dict[int, IntArray] = {}
+        if session.policy.standing and len(session.snapshot.queues.names) > 2:  # more than one below the root
+            queues = np.unique(turns.queue).tolist()
+            if len(queues) > 1:
+                self._by_queue = {queue: everyone[turns.queue == queue] for queue in queues}
+        self._all = everyone if not self._by_queue else everyone[:0]
+        self._tied: list[int] = []
+        self._stretch = self._all
+
+    @property
+    def moves(self) -> bool:
+        """Whether a start may change who is next."""
+        return bool(self._by_queue)
+
+    @property
+    def left(self) -> bool:
+        """Whether anybody has not been dealt with."""
+        return bool(len(self._all)) or bool(self._by_queue)
+
+    def next_stretch(self) -> IntArray:
+        """Turns of the queues that stand best, in order."""
+        if len(self._all):
+            self._stretch = self._all
+            return self._stretch
+        standing = self._session.standing
+        keys = {queue: standing.key(queue) for queue in self._by_queue}
+        best = min(keys.values())
+        self._tied = [queue for queue, key in keys.items() if key == best]
+        rows = [self._by_queue[queue] for queue in self._tied]
+        self._stretch = rows[0] if len(rows) == 1 else np.sort(np.concatenate(rows))
+        return self._stretch
+
+    def done(self, count: int) -> None:
+        """The first so many of the stretch are dealt with."""
+        if len(self._all):
+            self._all = self._all[count:]
+            return
+        last = self._stretch[count - 1]
+        for queue in self._tied:
+            rows = self._by_queue[queue]
+            rows = rows[rows.searchsorted(last, side="right") :]
+            if len(rows):
+                self._by_queue[queue] = rows
+            else:
+                del self._by_queue[queue]

@@ -1,0 +1,73 @@
+"""The cheapest placement key of all: is there anybody who could start?
+
+A cost saver, never a decision: it answers yes whenever it is not sure, and then the cycle looks
+properly. Tests run whole simulations with it switched off and compare the plans.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.engine.room.placement import find_ceiling
+from phalanx.engine.room.view import View
+from phalanx.engine.session import empty_ceiling
+from phalanx.model.fleet import IntArray
+from phalanx.model.snapshot import Snapshot
+
+#: With more forms than this the cycle's own lazy ceilings are cheaper.
+FORMS_MOST = 16
+
+
+def newcomers_lack_room(snapshot: Snapshot) -> bool:
+    """The same without looking at a single node: the last plan said how much room it left, and none was given back."""
+    if snapshot.room < 0 or not snapshot.settled_upto or snapshot.gated or not _refusals_stand(snapshot):
+        return False
+    most = empty_ceiling(snapshot.fleet, snapshot.forms[0], None)
+    sizes = [snapshot.gangs[number].roles[0].sizes.least for number in snapshot.fresh]
+    return len(snapshot.forms) == 1 and all(snapshot.room < size <= most for size in sizes)
+
+
+def waiting_rows(snapshot: Snapshot) -> IntArray:
+    """Pending rows that may have a turn."""
+    pending = snapshot.pending
+    return ((pending.alive & (pending.gate == 0)) if snapshot.gated else pending.alive).nonzero()[0]
+
+
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
+def nobody_fits(snapshot: Snapshot, view: View) -> bool:
+    """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
+    pending = snapshot.pending
+    if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.limited and snapshot.fresh):
+        return False  # with limits, a newcomer may have to be told that it can never run
+    if snapshot.settled_upto and _refusals_stand(snapshot):
+        # Rows in order of arrival: the newcomers are the last ones.
+        rows = pending.alive.nonzero()[0][-len(snapshot.fresh) :] if snapshot.fresh else _NO_ROWS
+        rows = rows[pending.gate[rows] == 0] if snapshot.gated else rows
+    else:
+        rows = waiting_rows(snapshot)
+    if not len(rows):
+        return True
+    if len(snapshot.forms) == 1:
+        return _none_fit(snapshot, view, 0, pending.size[rows])
+    forms = pending.form[rows]
+    return all(_none_fit(snapshot, view, form, pending.size[rows[forms == form]]) for form in set(forms.tolist()))
+
+
+def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> bool:
+    form = snapshot.forms[number]
+    if int(sizes.min()) <= find_ceiling(view, form):
+        return False
+    return int(sizes.max()) <= empty_ceiling(snapshot.fleet, form, None)
+
+
+def _refusals_stand(snapshot: Snapshot) -> bool:
+    """Whether those who were refused in the last cycle would be refused again.
+
+    Time only tightens a refusal of the fast walk: a filler has less time before the reservation, and
+    nothing has given room back since (else `settled_upto` would be 0). Two things could loosen it: a
+    newcomer that goes before the others and so changes the reservation, and a gang that outlives its
+    walltime, whose expected end moves.
+    """
+    return snapshot.in_order and snapshot.on_time

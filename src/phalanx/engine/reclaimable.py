@@ -1,0 +1,190 @@
+"""Running gangs that can be made to give something back, and what this cycle has made them give so far.
+
+Surplus above the least size is on loan and can be called back; the least size only of gangs that are
+preemptible. Gangs that are starting or degraded, and those that are neither elastic nor preemptible, are
+not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from phalanx.engine.ends import expected_ends
+from phalanx.engine.room.seats import subtract_seats
+from phalanx.engine.room.view import find_need
+from phalanx.model.fleet import BoolArray, Fleet, IntArray
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Cause, Decision, Evict, Guest, Move, Resize, Seats
+from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.snapshot import Snapshot
+
+
+@dataclass(slots=True, eq=False)
+class Occupant:
+    """One running gang as this cycle sees it."""
+
+    row: int
+    number: int
+    gang: Gang
+    queue: int
+    user: int
+    priority: int
+    start_us: int
+    end_us: int
+    guest: Guest
+    was: tuple[Seats, ...]
+    seats: tuple[Seats, ...]
+    exact: bool = False  # a person pinned its size: it has no surplus
+    cause: Cause | None = None
+    beneficiary: int | None = None
+    gone: bool = False
+    moved: bool = False
+    grown_as: Guest = Guest.NO
+
+    @property
+    def changed(self) -> bool:
+        """Whether this plan touches it."""
+        return self.gone or self.seats is not self.was
+
+    def surplus(self, role: int) -> int:
+        """Members of a role above its least."""
+        sizes = self.gang.roles[role].sizes
+        return self.seats[role].members - sizes.least if sizes.elastic and not self.exact and not self.gone else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """Seats that a running gang gives back: all of them, or part of its surplus."""
+
+    occupant: Occupant
+    seats: tuple[Seats, ...]
+    cause: Cause
+    whole: bool
+
+
+class Reclaimable:
+    """Everybody who could give something back, by number."""
+
+    def __init__(self, snapshot: Snapshot, repaired: Collection[int] = ()) -> None:
+        """Read the seats of elastic and preemptible gangs, without running rows that have just been repaired."""
+        self.snapshot = snapshot
+        self.now_us = snapshot.now_us
+        running = snapshot.running
+        soft = running.alive & (running.elastic | running.preemptible | (running.guest > 0))
+        soft &= (running.start_us <= snapshot.now_us) & (running.gang >= 0)
+        soft[list(repaired)] = False
+        self.occupants: list[Occupant] = []
+        rows = soft.nonzero()[0].tolist()
+        if rows:
+            ends = expected_ends(running, snapshot.now_us)
+            seats = read_seats(snapshot, soft)
+            for row in rows:
+                self.occupants.append(self._occupant(row, int(ends[row]), seats[row]))
+            self.occupants.sort(key=lambda occupant: occupant.number)
+        self.by_number = {occupant.number: occupant for occupant in self.occupants}
+
+    def _occupant(self, row: int, end_us: int, by_role: dict[int, Seats]) -> Occupant:
+        running, number = self.snapshot.running, int(self.snapshot.running.gang[row])
+        gang = self.snapshot.gangs[number]
+        seats = tuple(by_role[role] for role in range(len(gang.roles)))
+        return Occupant(
+            row=row,
+            number=number,
+            gang=gang,
+            queue=int(running.queue[row]),
+            user=int(running.user[row]),
+            priority=int(running.priority[row]),
+            start_us=int(running.start_us[row]),
+            end_us=end_us,
+            guest=Guest(int(running.guest[row])),
+            was=seats,
+            seats=seats,
+            exact=number in self.snapshot.pins,
+        )
+
+    # ------------------------------------------------------------------ cost
+
+    def unsaved_us(self, occupant: Occupant) -> int:
+        """Time since the newest snapshot; all of it, if there is none."""
+        habit = occupant.gang.snapshot
+        if occupant.gang.elastic:
+            return max(0, self.now_us - int(self.snapshot.running.saved_us[occupant.row]))
+        age = max(0, self.now_us - occupant.start_us)
+        return age if habit is None else min(age, habit.every_us)
+
+    def restart_us(self, occupant: Occupant) -> int:
+        """What an eviction costs it in wall time: the work since its newest snapshot, and starting again."""
+        restore = 0 if occupant.gang.snapshot is None else occupant.gang.snapshot.restore_us
+        return self.unsaved_us(occupant) + restore + occupant.gang.startup_us
+
+    def cost(self, occupant: Occupant) -> int:
+        """The same times its size."""
+        return self.restart_us(occupant) * units_of(occupant.gang, occupant.seats)
+
+    def attained_us(self, occupant: Occupant) -> int:
+        """Device time it has had in all."""
+        span = max(0, self.now_us - occupant.start_us)
+        before = int(self.snapshot.running.attained_us[occupant.row])
+        return before + span * units_of(occupant.gang, occupant.was) // MILLI
+
+    # ------------------------------------------------------------------ changes
+
+    def give(self, release: Release, beneficiary: int | None) -> None:
+        """Write a release down."""
+        occupant = release.occupant
+        occupant.beneficiary = beneficiary
+        if release.whole:
+            occupant.gone, occupant.cause = True, release.cause
+            return
+        by_role = {seats.role: seats for seats in release.seats}
+        occupant.seats = tuple(
+            subtract_seats(seats, by_role[seats.role]) if seats.role in by_role else seats for seats in occupant.seats
+        )
+        occupant.cause = occupant.cause or release.cause
+
+    def list_decisions(self) -> list[Decision]:
+        """What running gangs are told, by number."""
+        decisions: list[Decision] = []
+        for occupant in self.occupants:
+            if occupant.gone:
+                assert occupant.cause is not None
+                decisions.append(Evict(occupant.number, occupant.cause, occupant.beneficiary))
+            elif occupant.moved:
+                decisions.append(Move(occupant.number, occupant.seats))
+            elif occupant.changed:
+                assert occupant.cause is not None
+                guest = occupant.grown_as
+                decisions.append(Resize(occupant.number, occupant.seats, occupant.cause, occupant.beneficiary, guest))
+        return decisions
+
+
+def units_of(gang: Gang, seats: tuple[Seats, ...]) -> int:
+    """Milli-devices that seats take; of a gang without devices, thousandths of members."""
+    milli = sum(each.members * gang.roles[each.role].shape.amount(DEVICE_KIND) for each in seats)
+    return milli or MILLI * sum(each.members for each in seats)
+
+
+def vector_of(fleet: Fleet, gang: Gang, seats: tuple[Seats, ...]) -> IntArray:
+    """What seats take of every kind."""
+    total = np.zeros(len(fleet.kinds), dtype=np.int64)
+    for each in seats:
+        total += each.members * find_need(fleet, gang.roles[each.role].shape).vector
+    return total
+
+
+def read_seats(snapshot: Snapshot, wanted: BoolArray) -> dict[int, dict[int, Seats]]:
+    """Seats of some running rows by row and role, in rank order."""
+    table = snapshot.allocations
+    rows = (table.alive & wanted[table.running]).nonzero()[0]
+    gathered: dict[tuple[int, int], list[int]] = {}
+    pairs = zip(rows.tolist(), table.running[rows].tolist(), table.role[rows].tolist(), strict=True)
+    for at, row, role in pairs:
+        gathered.setdefault((row, role), []).append(at)
+    seats: dict[int, dict[int, Seats]] = {}
+    for (row, role), held in gathered.items():
+        counts = table.count[held].astype(np.int64)
+        seats.setdefault(row, {})[role] = Seats(role, table.node[held], counts, table.devices[held])
+    return seats

@@ -1,0 +1,1 @@
+"""Where a gang fits: free room, placement, arithmetic on seats, ceilings."""

@@ -1,0 +1,126 @@
+"""Arithmetic on seats: add, take away, count by role, shrink to a size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from phalanx.engine.kernels.slots import Need
+from phalanx.engine.room.view import find_need
+from phalanx.model.fleet import Fleet, IntArray, MilliArray
+from phalanx.model.gang import Gang, Shape
+from phalanx.model.plan import Seats
+from phalanx.model.resources import MILLI
+
+
+def subtract_seats(seats: Seats, gone: Seats) -> Seats:
+    """What is left of seats when others, a part of them, are given back. Ranks keep their order."""
+    if not len(gone.nodes):
+        return seats
+    at = {node: index for index, node in enumerate(seats.nodes.tolist())}
+    counts, devices = seats.counts.copy(), seats.devices.copy()
+    for node, count, taken in zip(gone.nodes.tolist(), gone.counts.tolist(), gone.devices, strict=True):
+        index = at.get(node)
+        if index is not None:
+            counts[index] = max(0, int(counts[index]) - count)
+            devices[index] = np.maximum(devices[index] - taken, 0)
+    kept = counts > 0
+    return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
+
+
+def add_seats(seats: Seats, more: Seats) -> Seats:
+    """Both together; new nodes get the last ranks."""
+    if not len(more.nodes):
+        return seats
+    at = {node: index for index, node in enumerate(seats.nodes.tolist())}
+    counts, devices = seats.counts.copy(), seats.devices.copy()
+    fresh = []
+    for row, node in enumerate(more.nodes.tolist()):
+        index = at.get(node)
+        if index is None:
+            fresh.append(row)
+        else:
+            counts[index] += more.counts[row]
+            devices[index] += more.devices[row]
+    rows = np.array(fresh, dtype=np.int64)
+    return Seats(
+        seats.role,
+        np.concatenate((seats.nodes, more.nodes[rows])),
+        np.concatenate((counts, more.counts[rows])),
+        np.concatenate((devices, more.devices[rows])),
+    )
+
+
+def sizes_of(seats: tuple[Seats, ...]) -> tuple[int, ...]:
+    """Members by role."""
+    return tuple(each.members for each in seats)
+
+
+def elastic_members(gang: Gang, sizes: tuple[int, ...]) -> int:
+    """Members that the speed-up counts: those of the elastic roles."""
+    return sum(size for role, size in zip(gang.roles, sizes, strict=True) if role.sizes.elastic)
+
+
+def part_of(fleet: Fleet, shape: Shape, seats: Seats, counts: Mapping[int, int]) -> Seats:
+    """Some members of some seats: how many of them by node, with the devices they use."""
+    need = find_need(fleet, shape)
+    rows = [row for row, node in enumerate(seats.nodes.tolist()) if counts.get(node, 0)]
+    nodes = seats.nodes[rows]
+    wanted = np.array([counts[node] for node in nodes.tolist()], dtype=np.int64)
+    devices = np.zeros((len(rows), seats.devices.shape[1]), dtype=np.int16)
+    for index, row in enumerate(rows):
+        if need.whole or need.share:
+            devices[index] = _some_devices(seats.devices[row], need, int(seats.counts[row]), int(wanted[index]))
+    return Seats(seats.role, nodes, wanted, devices)
+
+
+def _some_devices(held: MilliArray, need: Need, members: int, leaving: int) -> MilliArray:
+    """The devices of the last members: whole ones from the last device down, shares likewise."""
+    if leaving == members:
+        return held
+    left = leaving * (need.whole * MILLI if need.whole else need.share)
+    given = np.zeros_like(held)
+    for device in range(len(held) - 1, -1, -1):
+        take = min(int(held[device]), left)
+        if need.share:
+            take -= take % need.share
+        given[device] = take
+        left -= take
+    return given
+
+
+def drop_tail(fleet: Fleet, shape: Shape, seats: Seats, members: int) -> Seats:
+    """The same without its last ranks."""
+    if members <= 0:
+        return seats
+    counts: dict[int, int] = {}
+    left = members
+    for node, count in zip(seats.nodes.tolist()[::-1], seats.counts.tolist()[::-1], strict=True):
+        counts[node] = min(count, left)
+        left -= counts[node]
+        if not left:
+            break
+    return subtract_seats(seats, part_of(fleet, shape, seats, counts))
+
+
+def still_free(free: IntArray, device_free: MilliArray, need: Need, seats: Seats) -> Seats:
+    """The part of given-back seats that nobody was given in the same plan."""
+    room = [free[seats.nodes, column] // amount for column, amount in zip(need.columns, need.amounts, strict=True)]
+    counts = np.minimum.reduce([seats.counts, *room])
+    devices = seats.devices
+    if need.whole or need.share:
+        devices = np.minimum(seats.devices, np.maximum(device_free[seats.nodes], 0))
+        each = need.whole * MILLI if need.whole else need.share
+        counts = np.minimum(counts, devices.sum(axis=1) // each)
+        devices = _trim_devices(devices, counts, each)
+    kept = counts > 0
+    return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
+
+
+def _trim_devices(devices: MilliArray, counts: IntArray, each: int) -> MilliArray:
+    """Of every row's devices only as much as so many members use, from the first device on."""
+    wanted = (counts * each)[:, None]
+    before = devices.cumsum(axis=1) - devices
+    trimmed: MilliArray = np.clip(wanted - before, 0, devices).astype(np.int16)
+    return trimmed

@@ -1,0 +1,56 @@
+"""What the room that nobody took is kept for. Bookkeeping for a ledger; decides nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from phalanx.engine.order.turns import Turns
+from phalanx.engine.room.view import find_need
+from phalanx.engine.session import Session
+from phalanx.engine.telling.reasons import measure_room
+from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.plan import Idle, Reservation
+
+
+class Walked(Protocol):
+    """What a walk leaves behind."""
+
+    turns: Turns
+    started: BoolArray
+
+    def list_reservations(self) -> tuple[Reservation, ...]:
+        """Starts in the future, with places."""
+        ...
+
+
+def measure_idle(session: Session, walk: Walked) -> Idle:
+    """Free room under reservations, and whether somebody waits only because it lies in the wrong places."""
+    free = session.view.free * session.in_service[:, None]
+    if not free.any() or bool(walk.started.all()):
+        return Idle(np.zeros(len(session.fleet.kinds), dtype=np.int64), fragmented=False)
+    kept = np.zeros_like(free)
+    for reservation in walk.list_reservations() if session.policy.reservations else ():
+        for number, per_gang in zip(reservation.gangs, reservation.seats, strict=True):
+            for seats in per_gang:
+                need = find_need(session.fleet, session.snapshot.gangs[number].roles[seats.role].shape)
+                kept[seats.nodes] += seats.counts[:, None] * need.vector
+    reserved: IntArray = np.minimum(free, kept).sum(axis=0)
+    return Idle(reserved, _is_fragmented(session, walk))
+
+
+def _is_fragmented(session: Session, walk: Walked) -> bool:
+    turns = walk.turns
+    waiting = (~walk.started).nonzero()[0]
+    sums: dict[bytes, IntArray] = {}
+    caps = np.minimum(*turns.limit_caps(session, empty=False)) if session.limits.any else None
+    for index in np.unique(turns.key_index[waiting]).tolist():
+        room = measure_room(session, turns.keys[index], sums)
+        some = waiting[turns.key_index[waiting] == index]
+        if caps is not None:
+            some = some[turns.size[some] <= caps[some]]
+        sizes = np.full(len(some), room.needed) if room.needed else turns.size[some]
+        if bool(((sizes <= room.in_total) & (sizes > min(room.on_nodes, room.in_domain))).any()):
+            return True
+    return False

@@ -1,0 +1,53 @@
+"""The walk by sums and the general walk give the same plans."""
+
+import random
+
+import pytest
+
+from phalanx.control.state import State
+from phalanx.engine import cycle
+from phalanx.engine.cycle import schedule
+from phalanx.model.fleet import Fleet, Node
+from phalanx.model.gang import Gang, Role, Shape, Sizes
+from phalanx.policy import named
+
+
+def play(seed, policy, monkeypatch, single_form):
+    monkeypatch.setattr(cycle, "is_single_form", single_form)
+    rng = random.Random(seed)
+    nodes = [
+        Node(f"n{i}", {"slot": 1000 * rng.randint(1, 6) + 100 * rng.randint(0, 9)}, {"rack": f"r{rng.randrange(3)}"})
+        for i in range(rng.choice((1, 5, 12)))
+    ]
+    state = State(Fleet(nodes, rng.choice(((), ("rack",)))))
+    each = rng.choice((1000, 700))
+    total = sum(n.resources["slot"] // each for n in nodes)
+    plans, ends, number = [], [], 0
+    for at in range(60):
+        state.now_us = at * 1_000_000
+        for end, gang in [e for e in ends if e[0] <= at]:
+            state.complete(gang)
+            ends.remove((end, gang))
+        if rng.random() < 0.1:
+            state.set_open(rng.randrange(len(nodes)), open_=rng.random() < 0.6)
+        for _ in range(rng.randint(0, 3)):
+            walltime = None if rng.random() < 0.1 else rng.randint(1, 20) * 1_000_000
+            role = Role("m", Sizes((rng.randint(1, total + (rng.random() < 0.02)),)), Shape((("slot", each),)))
+            state.submit(
+                Gang(f"g{number}", (role,), state.now_us, priority=rng.choice((0, 0, 0, 1)), walltime_us=walltime)
+            )
+            number += 1
+        plan = schedule(state.borrow(), policy)
+        plans.append(plan.key()[:1])
+        state.apply(plan)
+        ends += [(at + rng.randint(1, 25), d.gang) for d in plan.decisions]
+    return plans
+
+
+@pytest.mark.parametrize("name", ["easy", "fcfs"])
+@pytest.mark.parametrize("seed", range(60))
+def test_the_same_plans_as_the_general_walk(monkeypatch, seed, name):
+    real = cycle.is_single_form
+    fast = play(seed, named(name), monkeypatch, real)
+    slow = play(seed, named(name), monkeypatch, lambda *_: False)
+    assert fast == slow
