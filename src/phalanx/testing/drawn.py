@@ -16,7 +16,7 @@ from random import Random
 
 import numpy as np
 
-from phalanx.control.hurting import lose_node, tick
+from phalanx.control.losses import lose_node, tick
 from phalanx.control.state import State
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
