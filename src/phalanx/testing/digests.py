@@ -57,8 +57,8 @@ def digest_snapshot(snapshot: Snapshot) -> str:
     waiting = (pending.gang, pending.eligible_us, pending.length_us, pending.gate, pending.attained_us)
     seated = (running.gang, running.start_us, running.length_us, running.members, running.guest, running.evictions)
     rows = [column[pending.alive].tolist() for column in waiting], [column[running.alive].tolist() for column in seated]
-    service = [mask.tolist() for mask in (nodes.in_service, nodes.mending, nodes.draining)]
-    memory = [sorted(numbers) for numbers in (snapshot.promises, snapshot.hurt, snapshot.pins, snapshot.fresh)]
+    service = [mask.tolist() for mask in (nodes.in_service, nodes.repairable, nodes.draining)]
+    memory = [sorted(numbers) for numbers in (snapshot.promises, snapshot.degraded, snapshot.pins, snapshot.fresh)]
     room = nodes.free.tolist(), nodes.device_free.tolist()
     return _digest((snapshot.now_us, snapshot.settled_upto, snapshot.room, rows, service, memory, room))
 

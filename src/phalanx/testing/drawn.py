@@ -1,7 +1,7 @@
 """Snapshots drawn by a seed. Nothing in them follows from what the engine decides.
 
 `worlds` draws scenarios that are played, so that what the engine meets depends on what it decided before. Here
-seats are handed out by a first fit (`first_fit`), and who starts when, who is hurt, resized, evicted, promised
+seats are handed out by a first fit (`first_fit`), and who starts when, who is degraded, resized, evicted, promised
 or pinned comes from the seed alone. A plan that changes therefore changes itself and no other, and two versions
 of the engine can be compared over thousands of plans one by one (`digests`).
 
@@ -49,7 +49,7 @@ class Flavour:
     elastic: int = 35
     soft: int = 50
     windows: int = 25
-    hurt: int = 25
+    degraded: int = 25
     drains: int = 20
     promises: int = 30
     roles: int = 25
@@ -61,19 +61,19 @@ _COMMON = (
     Flavour(),
     Flavour(shares=0),
     Flavour(shares=0, soft=85, elastic=15, windows=10, rivals=True, running=(3, 10), nodes_most=4),
-    Flavour(shares=5, soft=85, elastic=50, windows=0, hurt=10, drains=5, rivals=True, running=(3, 10), nodes_most=3),
+    Flavour(shares=5, soft=85, elastic=50, windows=0, degraded=10, drains=5, rivals=True, running=(3, 10), nodes_most=3),
     Flavour(shares=0, elastic=85, soft=40, roles=15, running=(2, 6), nodes_most=4),
-    Flavour(shares=0, elastic=60, hurt=90, windows=10),
+    Flavour(shares=0, elastic=60, degraded=90, windows=10),
     Flavour(shares=10, elastic=40, drains=90, soft=70),
-    Flavour(small=True, soft=95, elastic=10, shares=0, running=(4, 9), roles=0, windows=5, hurt=5, drains=5),
+    Flavour(small=True, soft=95, elastic=10, shares=0, running=(4, 9), roles=0, windows=5, degraded=5, drains=5),
     Flavour(slots=True, elastic=40, shares=0),
     Flavour(slots=True, plain=True, running=(0, 6), waiting=(1, 7)),
 )
 #: Dear to plan, so there are few: long queues, more victims than can be tried set by set, and a wide network.
 _RARE = (
-    Flavour(nodes_most=5, running=(3, 8), waiting=(60, 75), roles=3, shares=0, soft=20, elastic=10, hurt=5, drains=5),
+    Flavour(nodes_most=5, running=(3, 8), waiting=(60, 75), roles=3, shares=0, soft=20, elastic=10, degraded=5, drains=5),
     Flavour(slots=True, plain=True, running=(3, 8), waiting=(60, 90)),
-    Flavour(small=True, rivals=True, soft=100, elastic=5, nodes_most=5, running=(14, 20), roles=0, windows=0, hurt=5),
+    Flavour(small=True, rivals=True, soft=100, elastic=5, nodes_most=5, running=(14, 20), roles=0, windows=0, degraded=5),
     Flavour(nodes_least=9, nodes_most=14, topology=80, shares=10, roles=15),
 )
 FLAVOURS: Sequence[Flavour] = (*_COMMON, *_COMMON, *_RARE)
@@ -125,7 +125,7 @@ class _Drawing:
         if not self.flavour.plain:
             self._change_running()
             self._pass_time()
-            self._hurt()
+            self._degrade()
         self._note_plan()
         for _ in range(self.rng.randint(*self.flavour.waiting)):
             self._submit_newcomers()
@@ -166,7 +166,7 @@ class _Drawing:
             halves = (tuple(range(own // 2)), tuple(range(own // 2, own)))
             islands = halves if own >= 4 and not flavour.slots and self._odds(40) else ()
             nodes.append(Node(f"n{index}", amounts, labels, taints, islands))
-        if count > 2 and self._odds(flavour.hurt // 2):
+        if count > 2 and self._odds(flavour.degraded // 2):
             nodes[-1] = replace(nodes[-1], spare=True)
         return tuple(nodes)
 
@@ -391,11 +391,11 @@ class _Drawing:
             state.apply(Plan(decisions=(Resize(number, smaller, Cause.LOAN, other), bind)))
             return
 
-    def _hurt(self) -> None:
+    def _degrade(self) -> None:
         """Nodes fail, are cordoned or drained."""
         state, rng = self.state, self.rng
         indices = range(len(self.nodes))
-        if self._odds(self.flavour.hurt):
+        if self._odds(self.flavour.degraded):
             busy = [node for node in indices if state.gangs_on(node)]
             for node in rng.sample(busy, min(len(busy), rng.choice([1, 1, 2]))):
                 lose_node(state, node)

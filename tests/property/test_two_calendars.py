@@ -1,4 +1,4 @@
-"""The short cuts decide what the long way decides: the fast walk, the screen, and views kept up to date."""
+"""The short cuts decide what the long way decides: the short calendar, the prefilter, and views kept up to date."""
 
 import os
 from unittest.mock import patch
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from phalanx.control import forward
 from phalanx.engine import cycle
-from phalanx.engine.actions.plan_ahead import PlanAhead
+from phalanx.engine.calendar.long import LongCalendar
 from phalanx.engine.kernels.slots import compute_slots
 from phalanx.engine.room.placement import NoPlace, Wish, place, retake, undo
 from phalanx.engine.session import Session
@@ -47,7 +47,7 @@ def compare_passes(world, policy, other, view):
 
 
 def plan_the_long_way(snapshot, policy):
-    with patch.object(cycle, "_walk", PlanAhead):
+    with patch.object(cycle, "choose_calendar", LongCalendar):
         return cycle.schedule(snapshot, policy, explain=True)
 
 
