@@ -1,6 +1,7 @@
 """The short cuts decide what the long way decides: the short calendar, the prefilter, and views kept up to date."""
 
 import os
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -17,10 +18,13 @@ from phalanx.engine.session import Session
 from phalanx.frontends.sim.run import make_state, simulate
 from phalanx.model.plan import Bind
 from phalanx.policy import named
-from phalanx.testing.worlds import Taste, draw_world
+from phalanx.testing.worlds import LIVELY, Taste, draw_world
 
 EVERYTHING = Taste()
+#: Everything that running gangs can meet as well; a window would make the long calendar the only one.
+TAKING = replace(LIVELY, windows=False)
 POLICIES = {"fcfs": ("fcfs", {}), "easy": ("easy", {}), "shortest": ("easy", {"fill": "shortest"})}
+TAKERS = {name: (name, {}) for name in ("fair", "deadline", "rotate", "goodput")}
 
 
 #: A drawn world can be read as it is; shrinking one plays it hundreds of times, which is for the `deep` profile.
@@ -35,7 +39,7 @@ def worlds(draw, taste=EVERYTHING):
 
 def compare_passes(world, policy, other, view):
     """Play a world, and at every pass hold another way of deciding to the same answer."""
-    name, options = POLICIES[policy]
+    name, options = (POLICIES | TAKERS)[policy]
 
     def both(snapshot, chosen, *, explain=False, ledger=False):
         plan = cycle.schedule(snapshot, chosen, explain=True)
@@ -62,6 +66,16 @@ def list_starts_and_promises(plan):
     return *list_starts(plan), sorted((r.gangs, r.start_us, r.end_us) for r in plan.reservations)
 
 
+def list_decisions(plan):
+    """Everything that anybody is told, but for the places."""
+    told = [
+        (type(each).__name__, each.gang, getattr(each, "members", 0), getattr(each, "cause", None))
+        for each in plan.decisions
+        if not isinstance(each, Bind)
+    ]
+    return *list_starts_and_promises(plan), sorted(told, key=str)
+
+
 def list_places(plan):
     """The same with nodes and devices, where no reservation is in play."""
     return None if plan.reservations else ([decision.key() for decision in plan.decisions], plan.infeasible)
@@ -70,18 +84,26 @@ def list_places(plan):
 @pytest.mark.parametrize("policy", POLICIES)
 @as_drawn
 @given(world=worlds())
-def test_the_fast_walk_starts_whom_the_general_walk_starts(policy, world):
-    # Of a policy that only stops, the general walk does not work out when its head would start.
+def test_the_short_calendar_starts_whom_the_long_one_starts(policy, world):
+    # Of a policy that only stops, the long calendar does not work out when its head would start.
     compare_passes(world, policy, plan_the_long_way, list_starts if policy == "fcfs" else list_starts_and_promises)
+
+
+@pytest.mark.parametrize("policy", ["easy", *TAKERS])
+@as_drawn
+@given(world=worlds(TAKING))
+def test_both_calendars_shrink_evict_move_and_grow_the_same_gangs(policy, world):
+    """A window anywhere switches to the long calendar: who is taken from, or grows, must not depend on that."""
+    compare_passes(world, policy, plan_the_long_way, list_decisions)
 
 
 @as_drawn
 @given(world=worlds(Taste(roles_max=1, ties=False)))
-def test_the_fast_walk_finds_the_places_of_the_general_walk(world):
+def test_the_short_calendar_finds_the_places_of_the_long_one(world):
     """To the device, as long as nobody waits for a reservation.
 
     With one in play both keep clear of it, but ties between equal places are broken by what is free now in
-    the one walk and by what is free throughout in the other, so one world in some hundreds differs there.
+    the one and by what is free throughout in the other, so one world in some hundreds differs there.
     """
     compare_passes(world, "easy", plan_the_long_way, list_places)
 

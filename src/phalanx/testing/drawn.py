@@ -61,7 +61,9 @@ _COMMON = (
     Flavour(),
     Flavour(shares=0),
     Flavour(shares=0, soft=85, elastic=15, windows=10, rivals=True, running=(3, 10), nodes_most=4),
-    Flavour(shares=5, soft=85, elastic=50, windows=0, degraded=10, drains=5, rivals=True, running=(3, 10), nodes_most=3),
+    Flavour(
+        shares=5, soft=85, elastic=50, windows=0, degraded=10, drains=5, rivals=True, running=(3, 10), nodes_most=3
+    ),
     Flavour(shares=0, elastic=85, soft=40, roles=15, running=(2, 6), nodes_most=4),
     Flavour(shares=0, elastic=60, degraded=90, windows=10),
     Flavour(shares=10, elastic=40, drains=90, soft=70),
@@ -71,9 +73,13 @@ _COMMON = (
 )
 #: Dear to plan, so there are few: long queues, more victims than can be tried set by set, and a wide network.
 _RARE = (
-    Flavour(nodes_most=5, running=(3, 8), waiting=(60, 75), roles=3, shares=0, soft=20, elastic=10, degraded=5, drains=5),
+    Flavour(
+        nodes_most=5, running=(3, 8), waiting=(60, 75), roles=3, shares=0, soft=20, elastic=10, degraded=5, drains=5
+    ),
     Flavour(slots=True, plain=True, running=(3, 8), waiting=(60, 90)),
-    Flavour(small=True, rivals=True, soft=100, elastic=5, nodes_most=5, running=(14, 20), roles=0, windows=0, degraded=5),
+    Flavour(
+        small=True, rivals=True, soft=100, elastic=5, nodes_most=5, running=(14, 20), roles=0, windows=0, degraded=5
+    ),
     Flavour(nodes_least=9, nodes_most=14, topology=80, shares=10, roles=15),
 )
 FLAVOURS: Sequence[Flavour] = (*_COMMON, *_COMMON, *_RARE)

@@ -19,7 +19,7 @@ from phalanx.engine.calendar.releases import Start, find_shadow, find_start
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
-from phalanx.engine.order.turns import Offer, Turns, fit_domain
+from phalanx.engine.order.turns import Offer, Turns, fit_domain, list_offers
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
 from phalanx.engine.room.view import Exempt, View, find_need
@@ -331,8 +331,10 @@ class ShortCalendar:
         for head in self.shadows:
             assert head.start is not None
             gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(head.turn))
-            end = head.start.at_us + int(self.turns.length_us[head.turn])
-            found.append(Reservation(gangs, head.start.at_us, end, head.start.places))
+            # An elastic gang reserves its minimum, and runs for as long as that takes.
+            length_us = list_offers(self.session, self.turns, head.turn)[-1].length_us
+            end_us = head.start.at_us + length_us
+            found.append(Reservation(gangs, head.start.at_us, end_us, head.start.places))
         return tuple(found)
 
     def next_start_us(self) -> int:
