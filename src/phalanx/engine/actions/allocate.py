@@ -129,7 +129,7 @@ class Walk:
 
     def _level(self, turn: int) -> int:
         """Which view a rigid gang of this length may use; somebody who may be a guest, the widest."""
-        if not self.shadows or self.session.snapshot.soft:
+        if not self.shadows or self.session.snapshot.hints.has_reclaimable:
             return 0
         return int(self.instants.searchsorted(self.gone[turn]))
 
@@ -164,7 +164,7 @@ class Walk:
         mode = self.mode[index]
         look: BoolArray = mode == VISIT
         if self.heads and fill:
-            soft = self.session.snapshot.soft
+            soft = self.session.snapshot.hints.has_reclaimable
             level = self.instants.searchsorted(self.gone[block]) if self.shadows and not soft else 0
             look |= (mode == FILL) & (size <= self.ceilings[level, index])
             if self._sums is not None and not self.shadows and not soft:
