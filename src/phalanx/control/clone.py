@@ -22,7 +22,7 @@ def clone_state(state: State) -> State:
     twin.tenants = copy.copy(state.tenants)
     twin.tenants.copy()
     twin.tenants._user_index = dict(state.tenants._user_index)  # noqa: SLF001 - people are added as they appear
-    twin.tenants._unsettled = []  # noqa: SLF001 - settled above
+    twin.tenants._unsettled = {}  # noqa: SLF001 - settled above
     twin.forms = copy.copy(state.forms)
     for name, value in vars(state.forms).items():
         setattr(twin.forms, name, copy.copy(value))

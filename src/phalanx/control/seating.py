@@ -78,7 +78,7 @@ def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
     state.free[seats.nodes] -= taken
     if need.share or need.whole:
         state.device_free[seats.nodes] -= seats.devices
-    state.tenants.charge(record.queue, record.user, seats.members * need.vector)
+    state.tenants.charge(record.queue, record.user, need, seats.members)
 
 
 def unseat(state: Tables, record: Record) -> None:
@@ -90,7 +90,7 @@ def unseat(state: Tables, record: Record) -> None:
         state.free[seats.nodes] += seats.counts[:, None] * need.vector
         if need.share or need.whole:
             state.device_free[seats.nodes] += seats.devices
-        state.tenants.charge(record.queue, record.user, -seats.members * need.vector)
+        state.tenants.charge(record.queue, record.user, need, -seats.members)
 
 
 def reseat(state: Tables, record: Record, seats: tuple[Seats, ...]) -> None:
