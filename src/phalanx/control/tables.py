@@ -194,6 +194,11 @@ class Tables:
         self._ends.note(end_us)
 
     @property
+    def has_elastic(self) -> bool:
+        """Whether any gang ever was elastic."""
+        return self._has_elastic
+
+    @property
     def restless(self) -> bool:
         """Whether somebody who runs may have to change although nobody waits."""
         guests = self.running.alive & (self.running.columns["guest"] > 0)
@@ -220,10 +225,12 @@ class Tables:
 
     def next_due_us(self) -> int | None:
         """The next instant at which time alone changes the state."""
-        ahead = [at for at, _ in self.vacating]
-        if self.timers:
-            ahead.append(self.timers[0][0])
-        return min(ahead, default=None)
+        # Asked twice an instant, and of a log the answer is always None.
+        timer_us = self.timers[0][0] if self.timers else None
+        if not self.vacating:
+            return timer_us
+        vacated_us = min(at for at, _ in self.vacating)
+        return vacated_us if timer_us is None else min(vacated_us, timer_us)
 
     # ------------------------------------------------------------------ nodes
 
