@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.control.columns import Table
+from phalanx.control.columns import HeldTable, Table
 from phalanx.control.forms import Forms
 from phalanx.control.records import (
     PENDING,
@@ -73,7 +73,7 @@ class Tables:
         self.tenants = Tenants(fleet, queues, users)
         self.pending = Table(PENDING)
         self.running = Table(RUNNING)
-        self.allocations = Table(allocation_columns(self.fleet))
+        self.allocations = HeldTable(allocation_columns(self.fleet))
         self.gangs: list[Gang] = []
         self.records: list[Record] = []
         self.number_by_name: dict[str, int] = {}

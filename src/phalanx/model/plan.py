@@ -69,6 +69,8 @@ class Bind:
     @property
     def members(self) -> int:
         """Members of all roles."""
+        if len(self.seats) == 1:  # asked at every start, and a sum over one costs four times this
+            return self.seats[0].members
         return sum(seats.members for seats in self.seats)
 
     def key(self) -> tuple[object, ...]:
