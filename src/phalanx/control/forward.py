@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from phalanx.control.folding import Folded
 from phalanx.control.losses import lose_node, note_failure, requeue_degraded, tick
 from phalanx.control.seating import past_of
 from phalanx.control.state import State
@@ -23,7 +24,7 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
+from phalanx.model.plan import Bind, Cause, Decision, Evict, Move, Plan, Repair, Resize, Restart, Seats
 
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
@@ -238,26 +239,39 @@ class Forward:
     def _plan_once(self) -> bool:
         state = self.state
         self.passes += 1
-        self._gather_reports()
+        if state.has_elastic:
+            self._gather_reports()
         plan = schedule(state.borrow(), self.policy, ledger=self._ledger)
         self._wake_at_us = plan.wake_at_us
-        for decision in plan.decisions:
-            if isinstance(decision, Evict):
-                self._stop(decision.gang, saves=decision.cause is Cause.TURN)
-        before = {d.gang: state.records[d.gang].seats for d in plan.decisions if isinstance(d, Resize)}
+        # Most plans of a log start somebody or nobody and change nobody who runs: those need no second look.
+        changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
+        before = self._before_changes(changes) if changes else {}
         folded = state.apply(plan)
-        begun = {bind.gang for bind in folded.begun}
-        for decision in plan.decisions:
-            if isinstance(decision, Bind):
-                if decision.gang in begun:
-                    self._begin(decision)
-            else:
-                self._carry_out(decision, before)
+        if changes:
+            self._carry_out_all(plan, folded, before)
+        else:
+            for bind in folded.begun:
+                self._begin(bind)
         self._note_cancelled(folded.cancelled)
         self.recorder.on_plan(plan, state.now_us)
         # Whoever was repaired could not lend or grow in the plan that repaired it.
-        moved = any(isinstance(decision, Evict | Repair | Restart) for decision in plan.decisions)
-        return bool(plan.infeasible or folded.cancelled or moved) | self._let_go()
+        moved = any(isinstance(decision, Evict | Repair | Restart) for decision in changes) if changes else False
+        return bool(plan.infeasible or folded.cancelled or moved) | (bool(state.degraded) and self._let_go())
+
+    def _before_changes(self, changes: Sequence[Decision]) -> dict[int, tuple[Seats, ...]]:
+        """Stop whoever is evicted, and remember how those sit that are resized."""
+        for decision in changes:
+            if isinstance(decision, Evict):
+                self._stop(decision.gang, saves=decision.cause is Cause.TURN)
+        return {d.gang: self.state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
+
+    def _carry_out_all(self, plan: Plan, folded: Folded, before: dict[int, tuple[Seats, ...]]) -> None:
+        begun = {bind.gang for bind in folded.begun}
+        for decision in plan.decisions:
+            if not isinstance(decision, Bind):
+                self._carry_out(decision, before)
+            elif decision.gang in begun:
+                self._begin(decision)
 
     def _gather_reports(self) -> None:
         """Elastic gangs tell how far they are before anybody plans with them."""

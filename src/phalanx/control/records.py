@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from phalanx.control.columns import Table
+from phalanx.control.columns import Columns, Table
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
@@ -15,8 +15,6 @@ from phalanx.model.plan import Bind, Reservation, Seats
 
 #: One empty set for everybody: a set of its own would be a tenth of what a pending gang costs.
 NOTHING: Final[frozenset[str]] = frozenset()
-
-Columns = dict[str, tuple[Any, tuple[int, ...]]]
 
 PENDING: Final[Columns] = {
     "gang": (np.int64, ()),

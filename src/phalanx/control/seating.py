@@ -63,34 +63,43 @@ def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
     """Take the room of some seats for a running row."""
     if not len(seats.nodes):
         return
-    if state.allocations.wants_compaction():
-        state.allocations.compact()
-    rows = state.allocations.add(len(seats.nodes))
+    table = state.allocations
+    if table.wants_compaction():
+        table.compact()
+    rows = table.add_for(row, len(seats.nodes))
     need = find_need(state.fleet, record.gang.roles[seats.role].shape)
-    taken = seats.counts[:, None] * need.vector
-    columns = state.allocations.columns
-    columns["running"][rows] = row
-    columns["role"][rows] = seats.role
-    columns["node"][rows] = seats.nodes
-    columns["count"][rows] = seats.counts
-    columns["taken"][rows] = taken
-    columns["devices"][rows] = seats.devices
-    state.free[seats.nodes] -= taken
+    columns = table.columns
+    if len(seats.nodes) == 1:
+        # Most gangs sit on one node, and plain numbers cost a third of arrays of one.
+        at, node = rows.start, int(seats.nodes[0])
+        taken = seats.members * need.vector
+        columns["node"][at], columns["count"][at] = node, seats.members
+        columns["running"][at], columns["role"][at] = row, seats.role
+        columns["taken"][at], columns["devices"][at] = taken, seats.devices[0]
+        state.free[node] -= taken
+    else:
+        taken = seats.counts[:, None] * need.vector
+        columns["node"][rows], columns["count"][rows] = seats.nodes, seats.counts
+        columns["running"][rows], columns["role"][rows] = row, seats.role
+        columns["taken"][rows], columns["devices"][rows] = taken, seats.devices
+        state.free[seats.nodes] -= taken
     if need.share or need.whole:
         state.device_free[seats.nodes] -= seats.devices
-    state.tenants.charge(record.queue, record.user, seats.members * need.vector)
+    state.tenants.charge(record.queue, record.user, need, seats.members)
 
 
 def unseat(state: Tables, record: Record) -> None:
     """Give back everything that a running row holds."""
-    table = state.allocations
-    table.remove((table.alive & (table.columns["running"] == record.row)).nonzero()[0])
+    state.allocations.remove_of(record.row)
     for seats in record.seats:
         need = find_need(state.fleet, record.gang.roles[seats.role].shape)
-        state.free[seats.nodes] += seats.counts[:, None] * need.vector
+        if len(seats.nodes) == 1:
+            state.free[int(seats.nodes[0])] += seats.members * need.vector
+        else:
+            state.free[seats.nodes] += seats.counts[:, None] * need.vector
         if need.share or need.whole:
             state.device_free[seats.nodes] += seats.devices
-        state.tenants.charge(record.queue, record.user, -seats.members * need.vector)
+        state.tenants.charge(record.queue, record.user, need, -seats.members)
 
 
 def reseat(state: Tables, record: Record, seats: tuple[Seats, ...]) -> None:
@@ -166,6 +175,7 @@ def _compact_running(state: Tables) -> None:
     new_row[kept] = np.arange(len(kept))
     held = state.allocations.alive
     state.allocations.columns["running"][held] = new_row[state.allocations.columns["running"][held]]
+    state.allocations.renumber({old: new for new, old in enumerate(kept.tolist())})
     for row, number in enumerate(state.running.columns["gang"][: len(kept)].tolist()):
         if number >= 0:
             state.records[number].row = row

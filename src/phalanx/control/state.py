@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.control import leaving
-from phalanx.control.columns import Table
+from phalanx.control.columns import HeldTable
 from phalanx.control.folding import Folded, fold
 from phalanx.control.records import NOTHING, Record, allocation_columns, widen_promise, widen_seats
 from phalanx.control.seating import seat
@@ -145,7 +145,7 @@ class State(Tables):
         self.suspicion.widen(len(fleet))
         self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
         self.tenants = self.tenants.over(fleet)
-        self.allocations = Table(allocation_columns(self.fleet))
+        self.allocations = HeldTable(allocation_columns(self.fleet))
         seated = [record for record in self.records if record.phase.seated]
         for record in [*seated, *(ghost for _, ghost in self.vacating)]:
             record.seats = tuple(widen_seats(seats, self.device_free.shape[1]) for seats in record.seats)

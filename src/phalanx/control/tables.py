@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.control.columns import Table
+from phalanx.control.columns import HeldTable, Table
 from phalanx.control.forms import Forms
 from phalanx.control.records import (
     PENDING,
@@ -29,11 +29,12 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Plan, Reservation
+from phalanx.model.plan import Plan, Reservation, Settled
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import (
     AllocationColumns,
     Degraded,
+    Hints,
     NodeColumns,
     PendingColumns,
     RunningColumns,
@@ -72,7 +73,7 @@ class Tables:
         self.tenants = Tenants(fleet, queues, users)
         self.pending = Table(PENDING)
         self.running = Table(RUNNING)
-        self.allocations = Table(allocation_columns(self.fleet))
+        self.allocations = HeldTable(allocation_columns(self.fleet))
         self.gangs: list[Gang] = []
         self.records: list[Record] = []
         self.number_by_name: dict[str, int] = {}
@@ -93,12 +94,13 @@ class Tables:
         self.vacating: list[tuple[int, Record]] = []  # rows of nobody, with the instant at which they end
         self.timers: list[tuple[int, str, int, int]] = []  # when, what, whom, of which stay
         self.evictions_in_vain = 0
+        self._settled: Settled | None = None  # as the last plan said
         self._settled_upto = 0
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()
         self._node_columns: NodeColumns | None = None
-        self._molding = self._soft = self._dated = False
-        self._room, self._ends = -1, LeastEnd()
+        self._has_elastic = self._has_reclaimable = self._has_deadlines = False
+        self._ends = LeastEnd()
 
     # ------------------------------------------------------------------ snapshots
 
@@ -133,15 +135,21 @@ class Tables:
             pins=self.pins,
             judged=self.judged,
             fresh=self.fresh,
+            default_length_us=self.default_walltime_us,
+            hints=self._hints(),
+        )
+
+    def _hints(self) -> Hints:
+        # Built anew each time: on a busy cluster `settled_upto` and `room` change with every plan.
+        return Hints(
             gated=self.gated,
-            molding=self._molding,
-            soft=self._soft,
-            dated=self._dated,
+            has_elastic=self._has_elastic,
+            has_reclaimable=self._has_reclaimable,
+            has_deadlines=self._has_deadlines,
             limited=self.tenants.limited,
             in_order=self.order.kept,
             on_time=self._ends.on_time(self.now_us, self.running),
-            default_length_us=self.default_walltime_us,
-            room=self._room,
+            room=self._settled.room if self._settled is not None else -1,
             settled_upto=self._settled_upto,
         )
 
@@ -186,16 +194,21 @@ class Tables:
         self._ends.note(end_us)
 
     @property
+    def has_elastic(self) -> bool:
+        """Whether any gang ever was elastic."""
+        return self._has_elastic
+
+    @property
     def restless(self) -> bool:
         """Whether somebody who runs may have to change although nobody waits."""
         guests = self.running.alive & (self.running.columns["guest"] > 0)
-        return bool(self.pins or self.windows or self.draining.any() or guests.any()) and self._soft
+        return bool(self.pins or self.windows or self.draining.any() or guests.any()) and self._has_reclaimable
 
     def note_soft(self, gang: Gang) -> None:
         """Remember whether anybody could ever be made to give something back."""
-        self._molding = self._molding or gang.elastic
-        self._dated = self._dated or gang.deadline_us is not None
-        self._soft = self._soft or gang.elastic or gang.preemptible
+        self._has_elastic = self._has_elastic or gang.elastic
+        self._has_deadlines = self._has_deadlines or gang.deadline_us is not None
+        self._has_reclaimable = self._has_reclaimable or gang.elastic or gang.preemptible
 
     def intern(self, form: Form) -> int:
         """The number of a form, and what it means for devices."""
@@ -212,10 +225,12 @@ class Tables:
 
     def next_due_us(self) -> int | None:
         """The next instant at which time alone changes the state."""
-        ahead = [at for at, _ in self.vacating]
-        if self.timers:
-            ahead.append(self.timers[0][0])
-        return min(ahead, default=None)
+        # Asked twice an instant, and of a log the answer is always None.
+        timer_us = self.timers[0][0] if self.timers else None
+        if not self.vacating:
+            return timer_us
+        vacated_us = min(at for at, _ in self.vacating)
+        return vacated_us if timer_us is None else min(vacated_us, timer_us)
 
     # ------------------------------------------------------------------ nodes
 
@@ -237,7 +252,8 @@ class Tables:
     def note_plan(self, plan: Plan) -> None:
         """What a plan says about later cycles: promises, who need not ask again, who is no guest any more."""
         self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
-        self._settled_upto, self._room = len(self.gangs) if plan.settled else 0, plan.room
+        self._settled = plan.settled
+        self._settled_upto = len(self.gangs) if plan.settled is not None else 0
         self.fresh = set()
         if self.degraded:
             self.degraded = {number: degraded for number, degraded in self.degraded.items() if not degraded.whole}

@@ -30,34 +30,34 @@ from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.telling.idle import measure_idle
 from phalanx.engine.telling.reasons import judge_pending
 from phalanx.model.fleet import BoolArray
-from phalanx.model.plan import Plan
+from phalanx.model.plan import Plan, Settled
 from phalanx.model.snapshot import Snapshot
 
 
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
     """Decide what happens now; with `explain`, also why everything else does not; with `ledger`, what is kept idle."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
-    calm = not snapshot.degraded and not (snapshot.soft and is_restless(snapshot, policy))
+    calm = not snapshot.degraded and not (snapshot.hints.has_reclaimable and is_restless(snapshot, policy))
     if calm and not explain and newcomers_lack_room(snapshot):
-        return Plan(settled=True, room=snapshot.room)
-    gated = _judge_gated(snapshot) if snapshot.gated and snapshot.fresh else ()
+        return Plan(settled=Settled(snapshot.hints.room))
+    gated = _judge_gated(snapshot) if snapshot.hints.gated and snapshot.fresh else ()
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
     single_form = calm and not explain and is_single_form(snapshot, policy)
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
-    screened = calm and not explain and not policy.keep and (snapshot.settled_upto > 0 or not single_form)
+    screened = calm and not explain and not policy.keep and (snapshot.hints.settled_upto > 0 or not single_form)
     screened = screened and not (ledger and bool(nodes.free.any()))  # whoever keeps books wants to know what is kept
     if screened and nobody_fits(snapshot, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
         wake_us = _next_wake(snapshot, policy)
-        settled = not gated and _keeps_order(policy)
-        return Plan(infeasible=gated, settled=settled, room=room, wake_at_us=wake_us)
+        settled = Settled(room) if not gated and _keeps_order(policy) else None
+        return Plan(infeasible=gated, settled=settled, wake_at_us=wake_us)
     if single_form:
         quick = SingleFormWalk(snapshot, view)
         if quick.run(policy, ledger=ledger):
             idle = quick.measure_idle() if ledger else None
-            settled = not gated and _keeps_order(policy)
-            return Plan(tuple(quick.binds), infeasible=gated, settled=settled, room=quick.room, idle=idle)
+            settled = Settled(quick.room) if not gated and _keeps_order(policy) else None
+            return Plan(tuple(quick.binds), infeasible=gated, settled=settled, idle=idle)
     return _decide(Session(snapshot, policy, view), gated, explain=explain, ledger=ledger)
 
 
@@ -77,7 +77,7 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     snapshot, policy = session.snapshot, session.policy
     # 1. Degraded gangs first, then whoever has to leave its node.
     repaired = repair_degraded(session)
-    if snapshot.soft and is_restless(snapshot, policy):
+    if snapshot.hints.has_reclaimable and is_restless(snapshot, policy):
         session.reclaimable = Reclaimable(snapshot, session.repaired)
         evacuate(session, session.reclaimable)
     # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
@@ -99,13 +99,14 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     reservations = walk.list_reservations() if explain or policy.keep else ()
     verdicts = judge_pending(session, turns, impossible, late, walk) if explain else None
     told = [] if session.reclaimable is None else session.reclaimable.list_decisions()
+    settles = isinstance(walk.calendar, ShortCalendar) and not told and _stays_refused(session, turns)
     return Plan(
         decisions=(*repaired, *told, *session.binds),
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
         wake_at_us=min((at for at in wakes if at is not None and at < NEVER), default=None),
-        settled=isinstance(walk.calendar, ShortCalendar) and not told and _stays_refused(session, turns),
+        settled=Settled() if settles else None,
         settled_in=_list_settled(session, walk),
         idle=measure_idle(session, walk) if ledger else None,
     )
@@ -151,7 +152,7 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
     policy, pending = session.policy, session.snapshot.pending
     if session.reclaimable is not None or policy.quantum_us is not None or not _keeps_order(policy):
         return False
-    if policy.deadlines and session.snapshot.dated and bool((pending.deadline_us[turns.rows] >= 0).any()):
+    if policy.deadlines and session.snapshot.hints.has_deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()):
         return False
     one_queue = not policy.standing or len(session.snapshot.queues.names) <= 2  # the root and one below it
     return one_queue or len(np.unique(turns.queue)) <= 1
@@ -190,7 +191,7 @@ def _find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArr
     if session.limits.any:
         impossible |= turns.size > np.minimum(*turns.limit_caps(session, empty=True))
     late = np.zeros_like(impossible)
-    if session.policy.deadlines and session.snapshot.dated:
+    if session.policy.deadlines and session.snapshot.hints.has_deadlines:
         late = find_too_late(session, turns) & ~impossible
     return impossible | late, late
 
@@ -221,7 +222,7 @@ def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
     ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
-    if policy.deadlines and snapshot.dated:
+    if policy.deadlines and snapshot.hints.has_deadlines:
         rows = snapshot.pending.alive.nonzero()[0]
         laxity = laxity_us(snapshot, rows)
         reachable = laxity[(laxity >= 0) & (snapshot.pending.deadline_us[rows] >= 0)]

@@ -12,7 +12,7 @@ from phalanx.engine.room.placement import find_ceiling
 from phalanx.engine.room.view import View
 from phalanx.engine.session import empty_ceiling
 from phalanx.model.fleet import IntArray
-from phalanx.model.snapshot import Snapshot
+from phalanx.model.snapshot import Hints, Snapshot
 
 #: With more forms than this the cycle's own lazy ceilings are cheaper.
 FORMS_MOST = 16
@@ -20,17 +20,18 @@ FORMS_MOST = 16
 
 def newcomers_lack_room(snapshot: Snapshot) -> bool:
     """The same without looking at a single node: the last plan said how much room it left, and none was given back."""
-    if snapshot.room < 0 or not snapshot.settled_upto or snapshot.gated or not _refusals_stand(snapshot):
+    hints = snapshot.hints
+    if hints.room < 0 or not hints.settled_upto or hints.gated or not _refusals_stand(hints):
         return False
     most = empty_ceiling(snapshot.fleet, snapshot.forms[0], None)
     sizes = [snapshot.gangs[number].roles[0].sizes.least for number in snapshot.fresh]
-    return len(snapshot.forms) == 1 and all(snapshot.room < size <= most for size in sizes)
+    return len(snapshot.forms) == 1 and all(hints.room < size <= most for size in sizes)
 
 
 def waiting_rows(snapshot: Snapshot) -> IntArray:
     """Pending rows that may have a turn."""
     pending = snapshot.pending
-    return ((pending.alive & (pending.gate == 0)) if snapshot.gated else pending.alive).nonzero()[0]
+    return ((pending.alive & (pending.gate == 0)) if snapshot.hints.gated else pending.alive).nonzero()[0]
 
 
 _NO_ROWS = np.zeros(0, dtype=np.int64)
@@ -39,12 +40,12 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 def nobody_fits(snapshot: Snapshot, view: View) -> bool:
     """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
     pending = snapshot.pending
-    if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.limited and snapshot.fresh):
+    if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.hints.limited and snapshot.fresh):
         return False  # with limits, a newcomer may have to be told that it can never run
-    if snapshot.settled_upto and _refusals_stand(snapshot):
+    if snapshot.hints.settled_upto and _refusals_stand(snapshot.hints):
         # Rows in order of arrival: the newcomers are the last ones.
         rows = pending.alive.nonzero()[0][-len(snapshot.fresh) :] if snapshot.fresh else _NO_ROWS
-        rows = rows[pending.gate[rows] == 0] if snapshot.gated else rows
+        rows = rows[pending.gate[rows] == 0] if snapshot.hints.gated else rows
     else:
         rows = waiting_rows(snapshot)
     if not len(rows):
@@ -62,7 +63,7 @@ def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> b
     return int(sizes.max()) <= empty_ceiling(snapshot.fleet, form, None)
 
 
-def _refusals_stand(snapshot: Snapshot) -> bool:
+def _refusals_stand(hints: Hints) -> bool:
     """Whether those who were refused in the last cycle would be refused again.
 
     Time only tightens a refusal of the fast walk: a filler has less time before the reservation, and
@@ -70,4 +71,4 @@ def _refusals_stand(snapshot: Snapshot) -> bool:
     newcomer that goes before the others and so changes the reservation, and a gang that outlives its
     walltime, whose expected end moves.
     """
-    return snapshot.in_order and snapshot.on_time
+    return hints.in_order and hints.on_time

@@ -69,6 +69,8 @@ class Bind:
     @property
     def members(self) -> int:
         """Members of all roles."""
+        if len(self.seats) == 1:  # asked at every start, and a sum over one costs four times this
+            return self.seats[0].members
         return sum(seats.members for seats in self.seats)
 
     def key(self) -> tuple[object, ...]:
@@ -185,6 +187,13 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """Whoever still waits will be refused again until room appears: a hint, not a decision."""
+
+    room: int = -1  # members of the only form that still fit, where sums decided; -1: unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The ordered result of one cycle."""
 
@@ -195,8 +204,7 @@ class Plan:
     wake_at_us: int | None = None  # the plan could change then without an event
     settled_in: tuple[int, ...] = ()  # guests over whose seats no reservation lies any more
     idle: Idle | None = None  # only where the caller keeps a ledger
-    room: int = -1  # members of the only form that still fit, where sums decided: a hint as well
-    settled: bool = False  # whoever still waits will be refused again until room appears: a hint, not a decision
+    settled: Settled | None = None  # None: somebody may be let in without anything happening
 
     def key(self) -> tuple[object, ...]:
         """The whole plan as plain values: equal keys are equal plans."""

@@ -126,6 +126,25 @@ class Degraded:
     whole: bool  # still at or above its least: it runs on
 
 
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the columns would show as well, said beforehand to save the engine a look. Never a decision.
+
+    Each may err on the side that makes the engine look: whether anybody *ever* had a gate, whether rows are
+    *known* to stand in order. The invariants check the other side.
+    """
+
+    gated: bool  # whether any gang ever had a gate
+    has_elastic: bool  # whether any gang ever was elastic
+    has_reclaimable: bool  # whether any ever was elastic or preemptible: else nobody can be made to give anything back
+    has_deadlines: bool  # whether any gang ever had a deadline
+    limited: bool  # whether any queue or person has a ceiling
+    in_order: bool  # whether pending rows stand in order of arrival, all of one priority
+    on_time: bool  # whether nobody has outlived its expected end
+    room: int  # as the last plan said (`Settled`); -1: unknown. Holds as long as `settled_upto` does
+    settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """The immutable input of a cycle."""
@@ -148,13 +167,5 @@ class Snapshot:
     pins: Mapping[int, int]  # members of the elastic roles that a person wants, by gang number
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
-    gated: bool  # whether any gang ever had a gate
-    molding: bool  # whether any gang ever was elastic
-    soft: bool  # whether any gang ever was elastic or preemptible: else nobody can be made to give anything back
-    dated: bool  # whether any gang ever had a deadline
-    limited: bool  # whether any queue or person has a ceiling
-    in_order: bool  # whether pending rows stand in order of arrival, all of one priority
-    on_time: bool  # whether nobody has outlived its expected end
     default_length_us: int  # believed run time of a gang that states none
-    room: int  # as the last plan hinted; -1: unknown. Holds as long as `settled_upto` does
-    settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown
+    hints: Hints  # for fast paths

@@ -25,7 +25,7 @@ MEMBERS_MOST = 8
 def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[str]:
     """Gangs that made way for a start that had room without them, as sentences; the plan tells its reservations."""
     evicted = [decision for decision in plan.decisions if isinstance(decision, Evict)]
-    if not evicted or plan.reservations or snapshot.windows or snapshot.limited:
+    if not evicted or plan.reservations or snapshot.windows or snapshot.hints.limited:
         return
     changes = list_changes(snapshot, plan)
     if any(not isinstance(change.decision, Evict | Resize) for change in changes):

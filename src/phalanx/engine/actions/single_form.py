@@ -27,7 +27,9 @@ from phalanx.model.snapshot import Snapshot
 
 def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether this walk is exact here: one form, no wish about places, no ceilings, windows or devices."""
-    if len(snapshot.forms) != 1 or snapshot.limited or snapshot.windows or snapshot.group_forms or snapshot.judged:
+    if len(snapshot.forms) != 1 or snapshot.hints.limited:
+        return False
+    if snapshot.windows or snapshot.group_forms or snapshot.judged:
         return False
     if policy.keep or policy.shares_users or policy.fill != "arrival" or policy.reservations + policy.stops != 1:
         return False
@@ -61,7 +63,7 @@ class SingleFormWalk:
         if not len(rows):
             return True
         sizes = pending.size[rows]
-        if (self.snapshot.molding and pending.elastic[rows].any()) or int(sizes.max()) > self._most():
+        if (self.snapshot.hints.has_elastic and pending.elastic[rows].any()) or int(sizes.max()) > self._most():
             return False
         filled = sizes.cumsum()
         head = int(filled.searchsorted(self.row.total, side="right"))

@@ -86,7 +86,7 @@ class ShortCalendar:
     def worth_a_look(self, block: IntArray) -> BoolArray:
         """Turns not larger than the ceiling of the view they may use, nor refused by sums."""
         index, size = self.turns.key_index[block], self.turns.size[block]
-        reclaimable = self.session.snapshot.soft
+        reclaimable = self.session.snapshot.hints.has_reclaimable
         level = self.instants.searchsorted(self.gone[block]) if self.shadows and not reclaimable else 0
         look: BoolArray = size <= self.ceilings[level, index]
         if self._sums is not None and not self.shadows and not reclaimable:
@@ -97,7 +97,7 @@ class ShortCalendar:
     def ceiling(self, turn: int) -> int:
         """That of the view it may use; of somebody who may be a guest, the widest."""
         level = 0
-        if self.shadows and not self.session.snapshot.soft:
+        if self.shadows and not self.session.snapshot.hints.has_reclaimable:
             level = int(self.instants.searchsorted(self.gone[turn]))
         return int(self.ceilings[level, self.turns.key_index[turn]])
 

@@ -22,7 +22,7 @@ def check_snapshot(snapshot: Snapshot) -> list[Violation]:
     if found:
         return found  # sums over rows that point nowhere would only say the same again, less clearly
     # Without a limit no cycle reads the usage, and a borrowed snapshot may have it not yet added up.
-    usage = check_usage(snapshot) if snapshot.limited else ()
+    usage = check_usage(snapshot) if snapshot.hints.limited else ()
     seated = [*_check_seats(snapshot), *_check_running(snapshot), *_check_free(snapshot)]
     return [*seated, *usage, *_check_hints(snapshot)]
 
@@ -136,7 +136,7 @@ def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
     Most hints may err on the safe side: whether anybody *ever* had a gate, or whether rows are *known* to
     stand in order. Only the side that would let the engine skip a look is checked.
     """
-    nodes, pending, running = snapshot.nodes, snapshot.pending, snapshot.running
+    nodes, pending, running, hints = snapshot.nodes, snapshot.pending, snapshot.running, snapshot.hints
     rows = np.flatnonzero(pending.alive)
     ends = (running.start_us + running.length_us)[running.alive]
     keys = list(zip(pending.eligible_us[rows].tolist(), pending.gang[rows].tolist(), strict=True))
@@ -147,15 +147,15 @@ def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
         ("repairable", not bool((nodes.repairable & ~(nodes.up & nodes.open)).any())),
         ("in_service", bool((nodes.in_service == (nodes.repairable & ~snapshot.fleet.spare)).all())),
         ("draining", not bool((nodes.draining & nodes.open).any())),
-        ("gated", snapshot.gated or not pending.gate[rows].any()),
-        ("molding", snapshot.molding or not pending.elastic[rows].any()),
-        ("soft", snapshot.soft or not soft),
-        ("limited", snapshot.limited or not ((snapshot.queues.limit >= 0).any() or (snapshot.users.limit >= 0).any())),
-        ("in_order", not snapshot.in_order or (keys == sorted(keys) and len(set(pending.priority[rows].tolist())) < 2)),
-        ("on_time", not snapshot.on_time or bool((ends > snapshot.now_us).all())),
+        ("gated", hints.gated or not pending.gate[rows].any()),
+        ("has_elastic", hints.has_elastic or not pending.elastic[rows].any()),
+        ("has_reclaimable", hints.has_reclaimable or not soft),
+        ("limited", hints.limited or not ((snapshot.queues.limit >= 0).any() or (snapshot.users.limit >= 0).any())),
+        ("in_order", not hints.in_order or (keys == sorted(keys) and len(set(pending.priority[rows].tolist())) < 2)),
+        ("on_time", not hints.on_time or bool((ends > snapshot.now_us).all())),
         (
             "fresh",
-            not snapshot.settled_upto or {g for _, g in keys if g >= snapshot.settled_upto} == set(snapshot.fresh),
+            not hints.settled_upto or {g for _, g in keys if g >= hints.settled_upto} == set(snapshot.fresh),
         ),
     ]
     for hint, true in known:

@@ -16,7 +16,7 @@ _NO_HURRY = 1 << 62
 
 def order_by_arrival(snapshot: Snapshot, rows: IntArray) -> IntArray:
     """Priority down, then eligibility, then sequence number."""
-    if snapshot.in_order:
+    if snapshot.hints.in_order:
         return rows
     pending = snapshot.pending
     return rows[np.lexsort((pending.gang[rows], pending.eligible_us[rows], -pending.priority[rows]))]
@@ -25,7 +25,7 @@ def order_by_arrival(snapshot: Snapshot, rows: IntArray) -> IntArray:
 def order_by_urgency(snapshot: Snapshot, rows: IntArray) -> IntArray:
     """Priority down, then laxity, then arrival. Without a deadline, or with one that is lost, there is no hurry."""
     pending = snapshot.pending
-    if not snapshot.dated or not (pending.deadline_us[rows] >= 0).any():
+    if not snapshot.hints.has_deadlines or not (pending.deadline_us[rows] >= 0).any():
         return order_by_arrival(snapshot, rows)
     hurry = _hurry(snapshot, rows)
     return rows[np.lexsort((pending.gang[rows], pending.eligible_us[rows], hurry, -pending.priority[rows]))]

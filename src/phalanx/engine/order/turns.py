@@ -99,7 +99,7 @@ class Turns:
     def may_be_guest(self, session: Session, turn: int) -> bool:
         """Whether it may live under a reservation: it can be made to leave altogether."""
         gangs = session.snapshot.gangs
-        return session.snapshot.soft and all(
+        return session.snapshot.hints.has_reclaimable and all(
             gangs[int(self._pending.gang[row])].preemptible for row in self.rows_of(turn)
         )
 

@@ -29,7 +29,7 @@ class Limits:
     def __init__(self, snapshot: Snapshot) -> None:
         """Copy the usage only if there is any ceiling at all."""
         self._queues, self._users = snapshot.queues, snapshot.users
-        self.any = snapshot.limited
+        self.any = snapshot.hints.limited
         if self.any:
             self._queue_usage = snapshot.queues.usage.copy()
             self._user_usage = snapshot.users.usage.copy()
