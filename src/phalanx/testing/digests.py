@@ -60,7 +60,7 @@ def digest_snapshot(snapshot: Snapshot) -> str:
     service = [mask.tolist() for mask in (nodes.in_service, nodes.repairable, nodes.draining)]
     memory = [sorted(numbers) for numbers in (snapshot.promises, snapshot.degraded, snapshot.pins, snapshot.fresh)]
     room = nodes.free.tolist(), nodes.device_free.tolist()
-    return _digest((snapshot.now_us, snapshot.settled_upto, snapshot.room, rows, service, memory, room))
+    return _digest((snapshot.now_us, snapshot.hints.settled_upto, snapshot.hints.room, rows, service, memory, room))
 
 
 def _digest(value: object) -> str:

@@ -20,7 +20,7 @@ from phalanx.control.losses import lose_node, tick
 from phalanx.control.state import State
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
-from phalanx.model.plan import Bind, Cause, Evict, Guest, Plan, Reservation, Resize, Seats
+from phalanx.model.plan import Bind, Cause, Evict, Guest, Plan, Reservation, Resize, Seats, Settled
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Segment, Topology
@@ -417,7 +417,7 @@ class _Drawing:
             refused = all(state.gangs[number].members_min > room for number in waiting)
             possible = all(state.gangs[number].members_min <= self.total for number in waiting)
             if refused and possible and self._odds(70):
-                state.apply(Plan(settled=True, room=room if self._odds(70) else -1))
+                state.apply(Plan(settled=Settled(room if self._odds(70) else -1)))
             return
         if self._odds(self.flavour.promises):
             state.apply(Plan(reservations=tuple(self._promise(waiting))))
