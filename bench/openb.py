@@ -7,8 +7,8 @@ import gzip
 import time
 from pathlib import Path
 
+from bench.filling import measure_allocated
 from bench.measure import Measured, Skipped, find_log
-from phalanx.frontends.sim.openb import measure_allocated
 from phalanx.frontends.sim.traces.openb import read_fleet, read_shapes
 
 NAME = "openb"

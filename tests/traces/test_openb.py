@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.filling import draw_arrivals, fill, measure_allocated
 from phalanx.control.spec.errors import BadInput
-from phalanx.frontends.sim.openb import draw_arrivals, fill, measure_allocated
 from phalanx.frontends.sim.traces.openb import read_fleet, read_shapes
 from phalanx.model.fleet import Fleet
 
