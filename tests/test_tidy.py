@@ -228,6 +228,28 @@ def test_tracked_files_hold_nothing_they_should_not(tracked):
     assert [finding for name, text in tracked.items() for finding in check_text(name, text)] == []
 
 
+# --- no test is left out -------------------------------------------------------------------------
+
+#: Complements by construction: a test that is in neither would be nobody's.
+SELECTIONS = {"test": "not long", "test-long": "long"}
+
+
+def check_selections(makefile: str, ci: str) -> list[str]:
+    """Each target selects what the other leaves out, and both have to pass before a change goes in."""
+    found = []
+    for target, marks in SELECTIONS.items():
+        recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+        if re.findall(r' -m "([^"]*)"', recipe[1] if recipe else "") != [marks]:
+            found.append(f"Makefile: {target} does not run exactly -m {marks!r}")
+        if f"make {target}" not in ci.splitlines():
+            found.append(f".ci/run: does not run make {target}")
+    return found
+
+
+def test_every_test_is_in_one_of_the_two_selections(tracked):
+    assert check_selections(tracked["Makefile"], tracked[".ci/run"]) == []
+
+
 # --- decision records ----------------------------------------------------------------------------
 
 DECISION_HEADINGS = ["Context", "Decision", "Alternatives", "Consequences", "How we will know"]
@@ -306,6 +328,10 @@ def test_the_other_checks_can_fail():
     assert not check_text("a.md", "net/wo" + "rk/x")
     assert check_text("r.txt", "--index-" + "url https://mirror.example/simple")
     assert check_text("r.txt", "https://py" + "pi.org/simple")
+    both = 'test: setup\n\tpytest -m "not long"\n\ntest-long: setup\n\tpytest -m "long"\n'
+    assert not check_selections(both, "make test\nmake test-long\n")
+    assert check_selections(both, "make test-long\n")
+    assert check_selections(both.replace('"not long"', '"not long and not slow"'), "make test\nmake test-long\n")
     assert check_decisions({"0001-a.md": "## Context\n"})
     assert check_decisions({"0002-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})
     assert not check_decisions({"0001-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})

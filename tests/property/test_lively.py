@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from selection import rest_long
 
 from phalanx.model.resources import DEVICE_KIND
 from phalanx.perfmodel.speedup import Linear
@@ -55,7 +56,7 @@ def draw_lively(rng, taste):
     return replace(draw_world(rng, taste), until_us=DAYS_30_US)
 
 
-@pytest.mark.parametrize("taste", TASTES)
+@pytest.mark.parametrize("taste", rest_long(TASTES, short=1))
 @as_drawn
 @given(seed=SEEDS)
 def test_every_promise_holds_whatever_happens(taste, seed):
@@ -64,7 +65,7 @@ def test_every_promise_holds_whatever_happens(taste, seed):
     check_settled(play(world, *draw_policy(rng)))
 
 
-@pytest.mark.parametrize("contest", CONTESTS)
+@pytest.mark.parametrize("contest", rest_long(CONTESTS, short=1))
 @as_drawn
 @given(seed=SEEDS)
 def test_every_promise_holds_where_everybody_takes_from_everybody(contest, seed):

@@ -220,7 +220,10 @@ def test_work_under_way_is_not_idle(play):
         async with api.line() as line:
             await line.send(api.write("POST", "/v1/jobs", body=JOB))
             await api.until(lambda: api.service.calls)
-            await asyncio.sleep(0.5)  # many sweeps and several limits later
+            async with api.line() as idle:  # came later, and has the same limits
+                await idle.send(api.write("GET", "/v1/status"))
+                assert (await idle.read()).status == 200
+                assert await idle.ended() == b""
             api.service.block.set()
             assert (await line.read()).status == 200
 

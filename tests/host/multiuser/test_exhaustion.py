@@ -82,6 +82,7 @@ def test_connections_that_say_nothing(shared, storm):
     assert b"429" in send_raw(shared, ADA, b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
+@pytest.mark.long
 def test_thousands_of_requests(shared, storm):
     process = storm(shared.by(ADA), clients=20, requests=250)
     process.stdin.write(b"\n")
@@ -160,6 +161,7 @@ def stormed(_able):
         daemon.close()
 
 
+@pytest.mark.long
 def test_ten_thousand_jobs(stormed):
     """As many as one may have, and not one more; nobody else has fewer for that."""
     dee, bob = stormed.by(DEE), stormed.by(BOB)

@@ -1,8 +1,8 @@
-"""The openb log of a shared GPU cluster, as a question of packing.
+"""A shared GPU cluster filled until nothing more fits: the openb log as a question of packing.
 
-Nodes and members come from two tables (`traces.openb`). The published study fills the cluster until a share of its
-devices was asked for: all members in a shuffled order, then copies drawn at random. Nobody leaves,
-and who finds no place is gone. Each member is a gang of one, decided by the engine like any other.
+Nodes and members come from two tables (`phalanx.frontends.sim.traces.openb`). The published study fills the
+cluster until a share of its devices was asked for: all members in a shuffled order, then copies drawn at random.
+Nobody leaves, and who finds no place is gone. Each member is a gang of one, decided by the engine like any other.
 """
 
 from __future__ import annotations
