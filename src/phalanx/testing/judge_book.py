@@ -10,7 +10,7 @@ certainly too large.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -129,13 +129,18 @@ class Book:
     # ------------------------------------------------------------------ seats
 
     @cached_property
+    def over_us(self) -> int:
+        """The end of the run: what lies beyond it did not happen."""
+        return NEVER if self.scenario.until_us is None else self.scenario.until_us
+
+    @cached_property
     def stays(self) -> list[Stay]:
         """Of all gangs, those of no length left out."""
         return [
-            stay
+            replace(stay, end_us=min(stay.end_us, self.over_us))
             for index, (gang, told) in enumerate(zip(self.gangs, self.told, strict=True))
             for stay in (*_sittings(index, told), *_leavings(index, gang, told, self.outages))
-            if stay.start_us < stay.end_us
+            if stay.start_us < min(stay.end_us, self.over_us)
         ]
 
     @cached_property

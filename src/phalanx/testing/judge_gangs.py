@@ -156,7 +156,8 @@ def find_bad_deadlines(book: Book) -> Iterator[Finding]:
         cancelled = any(event.verb == "cancel" and event.gang == gang.name for event in book.scenario.events)
         if looks and alone and not late and not cancelled and gang.walltime_us > gang.deadline_us and not refused:
             yield Finding("hopeless", gang.name, gang.submit_us, f"is not refused, but {told.state}")
-        possible = gang.walltime_us + gang.startup_us <= gang.deadline_us
+        # An elastic gang may be hopeless at the sizes that the cluster can hold.
+        possible = not gang.elastic and gang.walltime_us + gang.startup_us <= gang.deadline_us
         if alone and possible and refused and code == "DeadlineUnreachable":
             yield Finding("refused", gang.name, gang.submit_us, "could be in time on an empty cluster")
 
@@ -202,11 +203,10 @@ def find_in_windows(book: Book) -> Iterator[Finding]:
             overlaps = stay.start_us < window.end_us and stay.end_us > window.start_us
             if not stay.places.get(name) or not overlaps or stay.how == "held":
                 continue
-            if stay.how == "leaving":
-                kind, sure = "pause-in-window", stay.start_us <= window.start_us or _comes_in(book, stay, window.start_us)
-            else:
-                kind, sure = "in-window", _comes_in(book, stay, window.start_us) or _must_be_out(book, stay, window.start_us)
-            if sure:
+            leaving = stay.how == "leaving"
+            kind = "pause-in-window" if leaving else "in-window"
+            sure = _should_have_left if leaving else _must_be_out
+            if _comes_in(book, stay, window.start_us) or sure(book, stay, window.start_us):
                 at_us = max(stay.start_us, window.start_us)
                 yield Finding(kind, book.told[stay.gang].name, at_us, f"{stay.how} on {name} in its window")
 
@@ -216,6 +216,16 @@ def _comes_in(book: Book, stay: Stay, open_us: int) -> bool:
     return stay.start_us > open_us and stay.start_us in {
         entry.at_us for entry in book.told[stay.gang].history if entry.event == "bind"
     }
+
+
+def _should_have_left(book: Book, stay: Stay, open_us: int) -> bool:
+    """Whether it sat there a pause before the window opened, and its end was known not to come before that."""
+    gang, truth = book.gangs[stay.gang], book.scenario.truths[stay.gang]
+    honest = gang.walltime_us is None or gang.walltime_us >= truth.duration_us
+    (node,) = stay.places
+    leave_us = open_us - gang.resize_pause_us
+    sat = any(s.covers(leave_us) and s.start_us < leave_us and s.places.get(node) for s in book.stays_of[stay.gang])
+    return honest and not gang.startup_us and sat
 
 
 def _must_be_out(book: Book, stay: Stay, open_us: int) -> bool:
