@@ -8,8 +8,9 @@ the middle of somebody's pause are where schedulers go wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -32,21 +33,62 @@ FEATURES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Mood:
+    """A sort of world in which one thing happens often; what is not named does not occur."""
+
+    features: Mapping[str, int]
+    gangs: tuple[int, int]
+    policies: tuple[str, ...] = POLICIES
+    nodes: tuple[int, ...] = (1, 1, 2, 4)  # amounts of one
+
+
+MOODS: Final = {
+    "anything": Mood(FEATURES, (3, 14)),
+    # Somebody waits for those who ran before it, and those who came later sit on its places.
+    "heads": Mood({"pins": 100, "elastic": 100, "exact": 100, "soft": 30}, (4, 6), nodes=(1, 1, 2)),
+    # A crowd without walltimes: promises are kept, guests come and go.
+    "guests": Mood(
+        {"soft": 100, "elastic": 60, "priorities": 70, "pins": 30, "until": 30, "wide": 40},
+        (7, 18),
+        ("conservative", "conservative", "conservative", "easy", "goodput", "fair"),
+    ),
+    "turns": Mood({"soft": 100, "snapshots": 100, "until": 10, "priorities": 30, "wide": 50}, (4, 12), ("rotate",)),
+    # Sizes change all the time, and whoever comes next comes in the middle of a pause.
+    "pauses": Mood(
+        {"elastic": 100, "pauses": 100, "together": 40, "windows": 20, "cpu": 30, "until": 10},
+        (3, 7),
+        ("fair", "deadline", "goodput"),
+        (2, 4),
+    ),
+    "dates": Mood({"deadlines": 100, "elastic": 40, "soft": 40}, (2, 5), ("deadline", "goodput")),
+}
+
+
 def read_tree(tree: Tree) -> Scenario:
     """The scenario that a file with this tree would be."""
     return parse_scenario(Spot(raw_of(tree), "drawn"))
 
 
-def draw_tree(rng: Random) -> Tree:
+def draw_run(seed: int) -> tuple[Tree, str, dict[str, object]]:
+    """The world of a seed, the policy that it is played under and its options."""
+    rng = Random(f"world {seed}")
+    mood = rng.choice([*MOODS.values()])
+    tree, policy = draw_tree(rng, mood), rng.choice(mood.policies)
+    # Turns are short, or nobody would have two.
+    return tree, policy, {"quantum": rng.choice([60, 120, 300]) * 1_000_000} if policy == "rotate" else {}
+
+
+def draw_tree(rng: Random, mood: Mood) -> Tree:
     """A world; what it says is what a file could say."""
-    has = {name for name, odds in FEATURES.items() if rng.randrange(100) < odds}
+    has = {name for name, odds in mood.features.items() if rng.randrange(100) < odds}
     kind = rng.choice(["gpu", "gpu", "slot"])
     if kind != "gpu":
         has -= {"cpu", "shares"}
-    tree: Tree = {"cluster": {"nodes": _draw_nodes(rng, has, kind)}}
+    tree: Tree = {"cluster": {"nodes": _draw_nodes(rng, has, kind, mood.nodes)}}
     if "racks" in has:
         tree["cluster"]["topology"] = ["rack"]
-    count = rng.choice([3, 4, 5, 6, 8, 10, 14]) if "exact" not in has else rng.randint(3, 8)
+    count = rng.randint(*mood.gangs)
     tree["gangs"] = [_draw_gang(rng, has, kind, tree, f"g{index}") for index in range(count)]
     _tie(rng, has, tree["gangs"])
     if has & {"tenants", "limits"}:
@@ -68,18 +110,13 @@ def draw_tree(rng: Random) -> Tree:
     return tree
 
 
-def draw_options(rng: Random, policy: str) -> dict[str, object]:
-    """Options of a policy that change what is certain in no way."""
-    return {"quantum": rng.choice([60, 120, 300]) * 1_000_000} if policy == "rotate" else {}
-
-
 # ---------------------------------------------------------------------- the cluster
 
 
-def _draw_nodes(rng: Random, has: set[str], kind: str) -> list[Tree]:
+def _draw_nodes(rng: Random, has: set[str], kind: str, amounts: tuple[int, ...]) -> list[Tree]:
     nodes: list[Tree] = []
     for group in ("a", "b", "c")[: rng.randint(1, 3)]:
-        amount = rng.choice([1, 1, 2, 4])
+        amount = rng.choice(amounts)
         for index in range(rng.randint(1, 3)):
             node: Tree = {"name": f"{group}{index}", "resources": {kind: amount}, "labels": {}}
             if "cpu" in has:
@@ -122,7 +159,6 @@ def _draw_gang(rng: Random, has: set[str], kind: str, tree: Tree, name: str) -> 
     if submit:
         gang["submit"] = submit
     gang["duration"] = rng.choice([1, 10, 50, 100, 250, 1000, 1000, 5000, rng.randint(1, 1000)])
-    _draw_walltime(rng, has, gang)
     total = sum(node["resources"][kind] for node in nodes)
     if "roles" in has and rng.randrange(4) == 0:
         each = [{kind: 1}, {"cpu": 1} if "cpu" in has else {kind: 1}]
@@ -135,12 +171,14 @@ def _draw_gang(rng: Random, has: set[str], kind: str, tree: Tree, name: str) -> 
             gang["resize_pause"] = rng.choice([5, 10, 20])
         if "curves" in has:
             gang["speedup"] = rng.choice([{"amdahl": 0.05}, {"amdahl": 0.5}])
+    _draw_walltime(rng, has, gang)
     return gang | _draw_wishes(rng, has)
 
 
 def _draw_walltime(rng: Random, has: set[str], gang: Tree) -> None:
     if "exact" in has:
-        if rng.randrange(4):
+        # Elastic gangs tell how far they are; most of them say nothing else.
+        if rng.randrange(4) > 2 * isinstance(gang.get("members"), dict):
             gang["walltime"] = gang["duration"]
     elif rng.randrange(2):
         gang["walltime"] = max(1, rng.choice([1, 1, 2]) * gang["duration"] // rng.choice([1, 1, 2]))
