@@ -166,18 +166,13 @@ def compare(result: SimResult, other: SimResult, twin: Twin, kind: str) -> Findi
                 (
                     a.at_us
                     for a, b in zip(mine.history, yours.history, strict=False)
-                    if _entry(a, twin.nodes, twin.times) != _entry(b, _Same(), 1)
+                    if _entry(a, twin.nodes, twin.times) != _entry(b, {}, 1)
                 ),
                 0,
             )
             story = f"{_tell(mine)} here, {_tell(yours)} in the twin"
             return Finding(kind, mine.name, at_us, story)
     return None
-
-
-class _Same(dict[str, str]):
-    def __missing__(self, key: str) -> str:
-        return key
 
 
 def _image(gang: GangResult, twin: Twin) -> tuple[object, ...]:
@@ -187,11 +182,11 @@ def _image(gang: GangResult, twin: Twin) -> tuple[object, ...]:
 
 def _plain(gang: GangResult) -> tuple[object, ...]:
     code = gang.reason[0] if gang.reason is not None else None
-    return gang.state, code, [_entry(entry, _Same(), 1) for entry in gang.history]
+    return gang.state, code, [_entry(entry, {}, 1) for entry in gang.history]
 
 
 def _entry(entry: Entry, nodes: Mapping[str, str], times: int) -> tuple[object, ...]:
-    places = tuple(sorted((nodes[name], members) for name, members in entry.placement.items()))
+    places = tuple(sorted((nodes.get(name, name), members) for name, members in entry.placement.items()))
     return entry.at_us * times, entry.event, entry.members, places
 
 
