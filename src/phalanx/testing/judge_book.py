@@ -216,9 +216,7 @@ def _sittings(index: int, told: GangResult) -> Iterator[Stay]:
             yield Stay(index, entry.at_us, end_us, entry.held, entry.units, "held")
 
 
-def _leavings(
-    index: int, gang: Gang, told: GangResult, outages: Mapping[str, list[tuple[int, int]]]
-) -> Iterator[Stay]:
+def _leavings(index: int, gang: Gang, told: GangResult, outages: Mapping[str, list[tuple[int, int]]]) -> Iterator[Stay]:
     """Seats given back by a shrink stay in use for the pause, unless the gang or the node goes first."""
     history = told.history
     for number, entry in enumerate(history):

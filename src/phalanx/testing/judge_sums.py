@@ -86,4 +86,3 @@ def find_ledger_lies(book: Book) -> Iterator[Finding]:
     short = held / _GPU_SECOND - booked
     if short > near or (not claims and short < -near):
         yield Finding("ledger", "", 0, f"gangs held {held / _GPU_SECOND:g}, and {booked:g} is booked as held")
-

@@ -98,13 +98,15 @@ def find_needless_evictions(book: Book) -> Iterator[Finding]:
     if any(gang.deadline_us is not None for gang in book.gangs):
         return
     for at_us in book.entries:
+        if at_us >= book.over_us:
+            continue  # the run ends here, and nobody's seats are known beyond it
         victims = frozenset(book.who(at_us, "evict"))
         begins = [index for index in book.who(at_us, *BEGINS) if index not in victims]
         if not victims or len(begins) != 1 or book.who(at_us, "shrink", "grow", "move", "yield"):
             continue
         (taker,) = begins
         shape = sole_shape(book.gangs[taker])
-        if shape is None or book.gangs[taker].elastic or not book.told[taker].history[0].at_us == at_us:
+        if shape is None or book.gangs[taker].elastic or book.told[taker].history[0].at_us != at_us:
             continue
         waiting = [index for index in range(len(book.gangs)) if book.waits(index, at_us) and index not in victims]
         if any(_rank(book, index) < _rank(book, taker) for index in waiting):
@@ -181,7 +183,7 @@ def find_needless_shrinks(book: Book) -> Iterator[Finding]:
         between = [index for when in book.entries if at_us <= when <= over_us for index in book.who(when, *BEGINS)]
         others = [when for when in book.entries if at_us < when < over_us]
         arrivals = [g for g in book.gangs if at_us < g.submit_us <= over_us]
-        if len(between) > 1 or others or arrivals:
+        if len(between) > 1 or others or arrivals or over_us >= book.over_us:
             continue
         if any(book.waits(index, over_us) for index in range(len(book.gangs))):
             continue
@@ -291,4 +293,3 @@ def find_forgotten(book: Book) -> Iterator[Finding]:
             room: Room = {name: {k: book.capacity(name, k) for k in book.kinds} for name in book.nodes}
             if fits(book.nodes, room, shape, gang.members_min) is not None:
                 yield Finding("forgotten", gang.name, NEVER, "is pending for ever and fits an empty cluster")
-

@@ -20,6 +20,7 @@ from phalanx.testing.whole_worlds import Tree, read_tree
 
 #: How many times as long everything takes in the slower twin.
 SLOWER: Final = 10
+_USERS: Final = {"ada": "zoe", "bob": "amy"}
 _DREAM: Final = "never-to-run"
 
 
@@ -38,20 +39,12 @@ def rename(tree: Tree) -> Twin | None:
     twin = deepcopy(tree)
     gangs = {gang["name"]: f"z{90 - index}" for index, gang in enumerate(twin["gangs"])}
     nodes = {node["name"]: f"y{90 - index}" for index, node in enumerate(twin["cluster"]["nodes"])}
-    for index, gang in enumerate(twin["gangs"]):
-        gang["name"] = gangs[gang["name"]]
-        after = gang.get("after")
-        if after is not None:
-            gang["after"] = {"any": [gangs[n] for n in after["any"]]} if isinstance(after, dict) else [gangs[after[0]]]
-        if "user" in gang:
-            gang["user"] = {"ada": "zoe", "bob": "amy"}[gang["user"]]
-        if "together" in gang:
-            gang["together"] = f"word{90 - int(gang['together'][1:])}"
-        twin["gangs"][index] = gang
+    for gang in twin["gangs"]:
+        _rename_gang(gang, gangs)
     for node in twin["cluster"]["nodes"]:
         node["name"] = nodes[node["name"]]
     for user in twin.get("users", ()):
-        user["name"] = {"ada": "zoe", "bob": "amy"}[user["name"]]
+        user["name"] = _USERS[user["name"]]
     for window in twin.get("maintenance", ()):
         window["nodes"] = [nodes[name] for name in window["nodes"]]
     for event in twin.get("events", ()):
@@ -61,6 +54,19 @@ def rename(tree: Tree) -> Twin | None:
             elif isinstance(what, str):
                 event[verb] = gangs.get(what) or nodes[what]
     return Twin(twin, nodes)
+
+
+def _rename_gang(gang: Tree, gangs: Mapping[str, str]) -> None:
+    gang["name"] = gangs[gang["name"]]
+    after = gang.get("after")
+    if isinstance(after, dict):
+        gang["after"] = {"any": [gangs[name] for name in after["any"]]}
+    elif after is not None:
+        gang["after"] = [gangs[name] for name in after]
+    if "user" in gang:
+        gang["user"] = _USERS[gang["user"]]
+    if "together" in gang:
+        gang["together"] = f"word{90 - int(gang['together'][1:])}"
 
 
 def other_kind(tree: Tree) -> Twin | None:

@@ -26,10 +26,33 @@ POLICIES: Final = ("fcfs", "easy", "conservative", "fair", "deadline", "rotate",
 
 #: A feature and how many worlds in a hundred have it.
 FEATURES: Final = {
-    **{"pins": 40, "elastic": 70, "pauses": 55, "soft": 50, "priorities": 35, "wide": 15, "exact": 35},
-    **{"together": 20, "after": 8, "holds": 6, "deadlines": 20, "windows": 20, "tenants": 15, "limits": 8},
-    **{"nodes": 12, "cancels": 8, "resizes": 8, "racks": 12, "cpu": 20, "roles": 8, "shares": 6, "snapshots": 25},
-    **{"until": 30, "startup": 8, "curves": 20, "taints": 6, "users": 6},
+    "pins": 40,
+    "elastic": 70,
+    "pauses": 55,
+    "soft": 50,
+    "priorities": 35,
+    "wide": 15,
+    "exact": 35,
+    "together": 20,
+    "after": 8,
+    "holds": 6,
+    "deadlines": 20,
+    "windows": 20,
+    "tenants": 15,
+    "limits": 8,
+    "nodes": 12,
+    "cancels": 8,
+    "resizes": 8,
+    "racks": 12,
+    "cpu": 20,
+    "roles": 8,
+    "shares": 6,
+    "snapshots": 25,
+    "until": 30,
+    "startup": 8,
+    "curves": 20,
+    "taints": 6,
+    "users": 6,
 }
 
 
@@ -46,17 +69,21 @@ class Mood:
 MOODS: Final = {
     "anything": Mood(FEATURES, (3, 14)),
     # Somebody waits for those who ran before it, and those who came later sit on its places.
-    "heads": Mood({"pins": 100, "elastic": 100, "exact": 100, "soft": 30}, (4, 6), nodes=(1, 1, 2)),
+    "heads": Mood(
+        {"pins": 100, "pinned": 40, "elastic": 100, "exact": 100, "soft": 20, "in-line": 75, "wide": 15},
+        (4, 6),
+        nodes=(1, 1, 2),
+    ),
     # A crowd without walltimes: promises are kept, guests come and go.
     "guests": Mood(
-        {"soft": 100, "elastic": 60, "priorities": 70, "pins": 30, "until": 30, "wide": 40},
+        {"soft": 100, "elastic": 60, "priorities": 70, "pins": 30, "until": 25, "wide": 40, "spread": 50},
         (7, 18),
         ("conservative", "conservative", "conservative", "easy", "goodput", "fair"),
     ),
     "turns": Mood({"soft": 100, "snapshots": 100, "until": 10, "priorities": 30, "wide": 50}, (4, 12), ("rotate",)),
     # Sizes change all the time, and whoever comes next comes in the middle of a pause.
     "pauses": Mood(
-        {"elastic": 100, "pauses": 100, "together": 40, "windows": 20, "cpu": 30, "until": 10},
+        {"elastic": 100, "pauses": 100, "bursts": 80, "together": 40, "windows": 20, "cpu": 30, "until": 10},
         (3, 7),
         ("fair", "deadline", "goodput"),
         (2, 4),
@@ -90,24 +117,20 @@ def draw_tree(rng: Random, mood: Mood) -> Tree:
         tree["cluster"]["topology"] = ["rack"]
     count = rng.randint(*mood.gangs)
     tree["gangs"] = [_draw_gang(rng, has, kind, tree, f"g{index}") for index in range(count)]
+    if "in-line" in has:
+        _line_up(rng, kind, tree)
     _tie(rng, has, tree["gangs"])
     if has & {"tenants", "limits"}:
         tree["queues"] = _draw_queues(rng, has, kind)
         for gang in tree["gangs"]:
-            if "together" not in gang:
-                gang["queue"] = rng.choice(["left", "right", "inner"])
-            else:
-                gang["queue"] = "left"
+            gang["queue"] = rng.choice(["left", "right", "inner"]) if "together" not in gang else "left"
     if "users" in has:
         tree["users"] = [{"name": "ada", "limit": {kind: rng.choice([2, 4])}}]
     if "windows" in has:
         tree["maintenance"] = [_draw_window(rng, tree) for _ in range(rng.choice([1, 1, 2]))]
-    events = [*_draw_events(rng, has, tree)]
-    if events:
-        tree["events"] = events
-    if "until" in has:
-        tree["until"] = rng.choice([50, 150, 300, 1000])
-    return tree
+    tree["events"] = [*_draw_events(rng, has, tree)]
+    tree["until"] = rng.choice([50, 150, 300, 1000]) if "until" in has else None
+    return {key: value for key, value in tree.items() if value}
 
 
 # ---------------------------------------------------------------------- the cluster
@@ -155,7 +178,7 @@ def _draw_window(rng: Random, tree: Tree) -> Tree:
 def _draw_gang(rng: Random, has: set[str], kind: str, tree: Tree, name: str) -> Tree:
     nodes = tree["cluster"]["nodes"]
     gang: Tree = {"name": name}
-    submit = rng.choice([0, 0, 10, 20, 100, 101, rng.randint(0, 200)])
+    submit = _draw_submit(rng, has, int(name[1:]))
     if submit:
         gang["submit"] = submit
     gang["duration"] = rng.choice([1, 10, 50, 100, 250, 1000, 1000, 5000, rng.randint(1, 1000)])
@@ -173,6 +196,28 @@ def _draw_gang(rng: Random, has: set[str], kind: str, tree: Tree, name: str) -> 
             gang["speedup"] = rng.choice([{"amdahl": 0.05}, {"amdahl": 0.5}])
     _draw_walltime(rng, has, gang)
     return gang | _draw_wishes(rng, has)
+
+
+def _line_up(rng: Random, kind: str, tree: Tree) -> None:
+    """Somebody runs, somebody waits for most of that pool, and somebody who can give back comes third."""
+    first, head, wide, *_ = tree["gangs"]
+    pool = sum(node["resources"][kind] for node in tree["cluster"]["nodes"] if node["labels"]["pin"] == "a")
+    for gang, members in ((first, rng.randint(1, max(1, pool // 2))), (head, rng.randint(max(1, pool - 1), pool))):
+        gang |= {"members": members, "each": {kind: 1}, "select": {"pin": "a"}, "walltime": gang["duration"]}
+    least = rng.randint(1, 3)
+    wide |= {"members": {"min": least, "max": least + rng.randint(1, 4)}, "each": {kind: 1}}
+    for key in ("walltime", "select"):
+        wide.pop(key, None)
+
+
+def _draw_submit(rng: Random, has: set[str], index: int) -> int:
+    if "in-line" in has:
+        return 10 * index + rng.choice([0, 0, 5, 100])
+    if "bursts" in has:
+        return rng.choice([0, 0, 100, 101, 103, 105, 110])
+    if "spread" in has:
+        return rng.choice([0, 0, 10, rng.randint(0, 3000), rng.randint(0, 3000)])
+    return rng.choice([0, 0, 10, 20, 100, 101, rng.randint(0, 200)])
 
 
 def _draw_walltime(rng: Random, has: set[str], gang: Tree) -> None:
@@ -201,7 +246,7 @@ def _draw_members(rng: Random, has: set[str], total: int) -> int | Tree:
 
 def _draw_wishes(rng: Random, has: set[str]) -> Tree:
     wishes: Tree = {}
-    if "pins" in has and rng.randrange(5) < 2:
+    if "pins" in has and rng.randrange(5) < (4 if "pinned" in has else 2):
         wishes["select"] = {"pin": rng.choice(["a", "b", ["a", "b"], ["b", "c"]])}
     if "soft" in has and rng.randrange(2):
         wishes["preemptible"] = True
@@ -211,6 +256,11 @@ def _draw_wishes(rng: Random, has: set[str]) -> Tree:
         wishes["priority"] = rng.choice([0, 0, 1, 5])
     if "deadlines" in has and rng.randrange(2):
         wishes["deadline"] = rng.choice([1, 50, 200, 1000, 5000])
+    return wishes | _draw_rarer_wishes(rng, has)
+
+
+def _draw_rarer_wishes(rng: Random, has: set[str]) -> Tree:
+    wishes: Tree = {}
     if "racks" in has and rng.randrange(3) == 0:
         wishes["topology"] = {rng.choice(["require", "prefer"]): "rack"}
     if "taints" in has and rng.randrange(2):
@@ -291,12 +341,17 @@ def _cuts(tree: Tree) -> Iterator[Tree]:
                 cut = deepcopy(tree)
                 del _at(cut, path)[index][key]
                 yield cut
+    yield from _rounded(tree)
+
+
+def _rounded(tree: Tree) -> Iterator[Tree]:
+    """The same world with one time that is easier to read."""
     for index, gang in enumerate(tree["gangs"]):
-        for key in ("duration", "submit", "walltime"):
-            for round_one in (1, 10, 100, 1000):
-                if key in gang and round_one < gang[key] and gang[key] not in (1, 10, 100, 1000):
+        for key in (key for key in ("duration", "submit", "walltime") if key in gang):
+            for simple in (1, 10, 100, 1000):
+                if simple < gang[key] and gang[key] not in (1, 10, 100, 1000):
                     cut = deepcopy(tree)
-                    cut["gangs"][index][key] = round_one
+                    cut["gangs"][index][key] = simple
                     yield cut
 
 
