@@ -59,6 +59,15 @@ def never(*pair):
     return holds
 
 
+def without(name, event):
+    """This never happens to a gang."""
+
+    def holds(book):
+        return all(entry.event != event for told in book.told if told.name == name for entry in told.history)
+
+    return holds
+
+
 def reason(name, code, needed):
     """A gang waits for this."""
 
@@ -97,6 +106,13 @@ WANTED = {
     "started-and-evicted-at-once-conservative": (("conservative",), never("bind", "evict"), "undone-start"),
     "started-and-evicted-at-once-rotate": (("rotate",), never("bind", "evict"), "undone-start"),
     "two-shrink-where-one-is-enough": (("fair",), starts(g8=20), "needless-shrink"),
+    "a-giver-of-what-nobody-needs": (TAKERS, without("g1", "shrink"), "needless-shrink"),
+    "a-taker-on-the-places-of-the-head": (("fair",), starts(g1=250), "head-late"),
+    "started-and-evicted-at-the-first-instant": (("conservative",), never("bind", "evict"), "undone-start"),
+    # Two runs that should be alike: which of them is right is for the rules of taking room to say.
+    "turns-counted-in-gpus-only": (("rotate",), None, "twin-kind"),
+    "another-giver-for-another-kind": (("goodput",), None, "twin-kind"),
+    "a-dream-lets-another-start": (("goodput",), None, "twin-dream"),
 }
 
 #: What still turns out wrong, by file: under these policies.
@@ -112,6 +128,12 @@ BROKEN = {
     "guest-evicted-beside-free-places": ("conservative",),
     "started-and-evicted-at-once-conservative": ("conservative",),
     "started-and-evicted-at-once-rotate": ("rotate",),
+    "a-giver-of-what-nobody-needs": TAKERS,
+    "a-taker-on-the-places-of-the-head": ("fair",),
+    "started-and-evicted-at-the-first-instant": ("conservative",),
+    "turns-counted-in-gpus-only": ("rotate",),
+    "another-giver-for-another-kind": ("goodput",),
+    "a-dream-lets-another-start": ("goodput",),
 }
 
 RUNS = [(name, policy) for name, (policies, _, _) in WANTED.items() for policy in policies]
@@ -123,7 +145,7 @@ def play(name, policy):
     options = dict(scenario.policies).get(policy, {})
     result = simulate(scenario, policy, options)
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    findings = [*judge(scenario, result), *find_unlike(tree, result, options, ("kind", "amounts"))]
+    findings = [*judge(scenario, result), *find_unlike(tree, result, options, ("kind", "dream"))]
     return Book(scenario, result), findings
 
 
@@ -135,11 +157,12 @@ def play(name, policy):
     ],
 )
 def test_the_world_turns_out_as_the_rules_say(name, policy):
-    book, _ = play(name, policy)
-    assert WANTED[name][1](book)
+    book, findings = play(name, policy)
+    _, holds, kind = WANTED[name]
+    assert holds(book) if holds else kind not in {finding.kind for finding in findings}
 
 
-@pytest.mark.parametrize(("name", "policy"), RUNS)
+@pytest.mark.parametrize(("name", "policy"), [run for run in RUNS if WANTED[run[0]][1]])
 def test_the_judge_sees_it_exactly_when_it_does_not(name, policy):
     book, findings = play(name, policy)
     _, holds, kind = WANTED[name]

@@ -181,7 +181,9 @@ def find_needless_shrinks(book: Book) -> Iterator[Finding]:
             continue
         over_us = at_us + max(book.gangs[index].resize_pause_us for index in givers)
         between = [index for when in book.entries if at_us <= when <= over_us for index in book.who(when, *BEGINS)]
-        others = [when for when in book.entries if at_us < when < over_us]
+        # Who ends in the meantime makes room that could not be counted on; whoever else moves may be why.
+        changes = [when for when in book.entries if at_us < when < over_us]
+        others = [each for when in changes for _, each in book.entries[when] if each.event != "complete"]
         arrivals = [g for g in book.gangs if at_us < g.submit_us <= over_us]
         if len(between) > 1 or others or arrivals or over_us >= book.over_us:
             continue
