@@ -8,7 +8,7 @@ import pytest
 from phalanx.testing.many_worlds import find_in_worlds, first_by_kind
 
 SHORT = Path(__file__).resolve().parents[1] / "property" / "test_whole_worlds.py"
-STRETCH = 1500
+STRETCH = 1000
 
 
 def _load_short():
@@ -19,16 +19,16 @@ def _load_short():
     return module
 
 
-KNOWN = _load_short().KNOWN
+TOLERATED = _load_short().TOLERATED
 
 
-@pytest.mark.parametrize("first", range(100_000, 112_000, STRETCH))
+@pytest.mark.parametrize("first", range(100_000, 108_000, STRETCH))
 def test_nothing_but_what_is_known_is_found_in_many_worlds(first):
     found = first_by_kind(find_in_worlds(range(first, first + STRETCH), twins=False))
-    assert {kind: line for kind, line in found.items() if kind not in KNOWN} == {}
+    assert {kind: line for kind, line in found.items() if kind not in TOLERATED} == {}
 
 
-@pytest.mark.parametrize("first", range(200_000, 202_500, 500))
+@pytest.mark.parametrize("first", range(200_000, 201_600, 200))
 def test_nothing_but_what_is_known_is_found_between_twins(first):
-    found = first_by_kind(find_in_worlds(range(first, first + 500), twins=True))
-    assert {kind: line for kind, line in found.items() if kind not in KNOWN} == {}
+    found = first_by_kind(find_in_worlds(range(first, first + 200), twins=True))
+    assert {kind: line for kind, line in found.items() if kind not in TOLERATED} == {}
