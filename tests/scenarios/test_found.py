@@ -108,6 +108,7 @@ WANTED = {
     "two-shrink-where-one-is-enough": (("fair",), starts(g8=20), "needless-shrink"),
     "a-giver-of-what-nobody-needs": (TAKERS, without("g1", "shrink"), "needless-shrink"),
     "a-taker-on-the-places-of-the-head": (("fair",), starts(g1=250), "head-late"),
+    "a-promise-kept-late": (("conservative",), starts(g7=50), "head-late"),
     "started-and-evicted-at-the-first-instant": (("conservative",), never("bind", "evict"), "undone-start"),
     # Two runs that should be alike: which of them is right is for the rules of taking room to say.
     "turns-counted-in-gpus-only": (("rotate",), None, "twin-kind"),
@@ -130,6 +131,7 @@ BROKEN = {
     "started-and-evicted-at-once-rotate": ("rotate",),
     "a-giver-of-what-nobody-needs": TAKERS,
     "a-taker-on-the-places-of-the-head": ("fair",),
+    "a-promise-kept-late": ("conservative",),
     "started-and-evicted-at-the-first-instant": ("conservative",),
     "turns-counted-in-gpus-only": ("rotate",),
     "another-giver-for-another-kind": ("goodput",),
