@@ -94,7 +94,7 @@ def draw_columns(fleet: Fleet, rng: random.Random) -> NodeColumns:
         up=everywhere,
         open=everywhere,
         in_service=everywhere,
-        mending=everywhere,
+        repairable=everywhere,
         draining=nowhere,
     )
 

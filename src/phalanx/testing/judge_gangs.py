@@ -84,7 +84,7 @@ def find_untimely(book: Book) -> Iterator[Finding]:
 
 def find_wrong_lengths(book: Book) -> Iterator[Finding]:
     """A rigid gang that nothing happens to runs for its start-up and its duration (rule 6)."""
-    for gang, told, truth in zip(book.gangs, book.told, book.scenario.truths, strict=True):
+    for gang, told, truth in zip(book.gangs, book.told, book.scenario.true_runs, strict=True):
         events = [entry.event for entry in told.history]
         # Saving and restoring take time of their own, and `kill_after` ends a run before its length is over.
         plain = not gang.elastic and gang.snapshot is None and gang.kill_after_us is None
@@ -220,7 +220,7 @@ def _comes_in(book: Book, stay: Stay, open_us: int) -> bool:
 
 def _should_have_left(book: Book, stay: Stay, open_us: int) -> bool:
     """Whether it sat there a pause before the window opened, and its end was known not to come before that."""
-    gang, truth = book.gangs[stay.gang], book.scenario.truths[stay.gang]
+    gang, truth = book.gangs[stay.gang], book.scenario.true_runs[stay.gang]
     honest = gang.walltime_us is None or gang.walltime_us >= truth.duration_us
     (node,) = stay.places
     leave_us = open_us - gang.resize_pause_us
@@ -230,7 +230,7 @@ def _should_have_left(book: Book, stay: Stay, open_us: int) -> bool:
 
 def _must_be_out(book: Book, stay: Stay, open_us: int) -> bool:
     """Whether nobody's word can excuse it: it can be stopped, or what it said was true or nothing at all."""
-    gang, told, truth = book.gangs[stay.gang], book.told[stay.gang], book.scenario.truths[stay.gang]
+    gang, told, truth = book.gangs[stay.gang], book.told[stay.gang], book.scenario.true_runs[stay.gang]
     pinned = any(event.verb == "resize" and event.gang == gang.name for event in book.scenario.events)
     if pinned:
         return False  # what a wish of people is worth against a window is not said

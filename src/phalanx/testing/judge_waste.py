@@ -246,7 +246,7 @@ def find_late_heads(book: Book) -> Iterator[Finding]:
 
 def _may_overrun(book: Book, index: int) -> bool:
     """Whether it may be there longer than it said: what it saves, restores and starts with is no part of a walltime."""
-    gang, truth = book.gangs[index], book.scenario.truths[index]
+    gang, truth = book.gangs[index], book.scenario.true_runs[index]
     if gang.snapshot is not None or gang.startup_us or gang.kill_after_us:
         return True
     return gang.walltime_us is not None and gang.walltime_us < truth.duration_us
@@ -254,7 +254,7 @@ def _may_overrun(book: Book, index: int) -> bool:
 
 def _is_exact(book: Book, index: int) -> bool:
     gang = book.gangs[index]
-    return not gang.elastic and gang.walltime_us == book.scenario.truths[index].duration_us
+    return not gang.elastic and gang.walltime_us == book.scenario.true_runs[index].duration_us
 
 
 def _latest_start(book: Book, index: int, shape: Shape) -> int | None:
@@ -276,7 +276,7 @@ def _latest_start(book: Book, index: int, shape: Shape) -> int | None:
     ends: list[tuple[int, int]] = []
     for other in there:
         stay = next(s for s in book.stays_of[other] if s.how == "runs" and s.covers(came_us))
-        ends.append((stay.start_us + book.scenario.truths[other].duration_us, other))
+        ends.append((stay.start_us + book.scenario.true_runs[other].duration_us, other))
     for end_us, other in sorted(ends):
         stay = next(s for s in book.stays_of[other] if s.how == "runs" and s.covers(came_us))
         take(room, stay.places, book.gangs[other].roles[0].shape, sign=1)

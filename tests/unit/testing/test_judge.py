@@ -34,7 +34,7 @@ def gang(name, members=1, **more):
 def tell(scenario, policy, stories, reasons=(), ledger=None):
     """A result in which each gang has this story: (second, event, members by node)."""
     gangs = []
-    for each, truth in zip(scenario.gangs, scenario.truths, strict=True):
+    for each, truth in zip(scenario.gangs, scenario.true_runs, strict=True):
         story = stories.get(each.name, [])
         history = [Entry(at * SECOND, event, sum(places.values()), places) for at, event, places in story]
         state = ENDS.get(story[-1][1], "running") if story else "pending"
