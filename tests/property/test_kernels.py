@@ -13,7 +13,7 @@ from phalanx.engine.kernels.fill import Room, choose_nodes, compute_capability
 from phalanx.engine.kernels.lanes import LaneTable, cut_lanes, find_earliest_reference, trace_lanes
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.kernels.slots import compile_need, compute_slots, count_slots_reference
-from phalanx.engine.room.packing import BudgetSpent, Part, PackingProblem, Search, node_holds, pack_devices
+from phalanx.engine.room.packing import BudgetSpent, PackingProblem, Part, Search, node_holds, pack_devices
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.form import RoleForm
 from phalanx.model.gang import Shape

@@ -32,7 +32,7 @@ def clone_state(state: State) -> State:
     twin.groups = [replace(group, gangs=list(group.gangs)) for group in state.groups]
     twin.dependents = {name: list(waiting) for name, waiting in state.dependents.items()}
     twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]
-    for name in ("curves", "group_by_word", "group_forms", "ended", "promises", "hurt", "pins", "judged", "fresh"):
+    for name in ("curves", "group_by_word", "group_forms", "ended", "promises", "degraded", "pins", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
     twin.timers = list(state.timers)
     twin.order = replace(state.order)

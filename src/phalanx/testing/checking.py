@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.control.state import State
 from phalanx.engine import cycle
 from phalanx.engine.invariants import check_plan, check_snapshot, check_usage, demand
@@ -119,5 +119,5 @@ class Watch:
             self.chronicle.close(self.parts)
             return self.parts
 
-        with patch.object(forward, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
+        with patch.object(loop, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
             return simulate(scenario, policy, options, check=self.look)

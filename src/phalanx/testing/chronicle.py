@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.control.state import State
 from phalanx.engine.invariants import check_snapshot, check_usage, demand
 from phalanx.engine.invariants.changes import list_changes
@@ -59,7 +59,7 @@ class Chronicle:
             self._instant, self._passes, self._used, self._swaps = snapshot.now_us, 0, set(), set()
         self._passes += 1
         self.passes_most = max(self.passes_most, self._passes)
-        if self._passes >= forward.PASSES_MOST:
+        if self._passes >= loop.PASSES_MOST:
             raise BrokenPromise(f"{self._passes} passes at {snapshot.now_us}, and no end")
         for decision in plan.decisions:
             if isinstance(decision, Evict):

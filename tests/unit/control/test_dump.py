@@ -193,10 +193,24 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     owned = {"gang", "queue", "user", "priority", "eligible_us", "members", "preemptible", "elastic", "evictions"}
     assert set(RUNNING) == {*owned, *RUN_COLUMNS, "guest"}
     assert {name for name in vars(State(Fleet([], ()))) if not name.startswith("_")} == {
-        *("now_us", "fleet", "free", "device_free", "up", "open", "draining", "trust", "closed", "shared", "windows"),
+        *(
+            "now_us",
+            "fleet",
+            "free",
+            "device_free",
+            "up",
+            "open",
+            "draining",
+            "suspicion",
+            "closed",
+            "shared",
+            "windows",
+        ),
         *("default_walltime_us", "tenants", "pending", "running", "allocations", "gangs", "records", "number_by_name"),
-        *("curves", "forms", "groups", "group_by_word", "group_forms", "dependents", "ended", "promises", "hurt"),
+        *("curves", "forms", "groups", "group_by_word", "group_forms", "dependents", "ended", "promises", "degraded"),
         *("pins", "judged", "fresh", "order", "gated", "vacating", "timers", "evictions_in_vain"),
+        # A dump is of what has come about: what may yet be refused is taken as done.
+        *("unconfirmed", "refusals"),
     }
 
 

@@ -53,8 +53,8 @@ def simulate(
     forward = Forward(state, chosen, world, scribe, ledger=True)
     forward.check = check
     forward.run(arrivals, happenings(scenario, seed), scenario.until_us, progress)
-    if scenario.until_us is not None:
-        state.now_us = max(state.now_us, scenario.until_us) if len(state.running) else state.now_us
+    if scenario.until_us is not None and len(state.running):
+        state.look_from(scenario.until_us)
     gangs = collect_results(scenario, state, scribe, explain_pending(state, chosen))
     horizon = find_horizon(gangs, scenario.until_us)
     world.close_all(horizon[1])
@@ -135,7 +135,7 @@ def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) ->
         infeasible = reason is not None and reason[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
         return "infeasible" if infeasible else PENDING, reason
     if phase is Phase.STARTING:
-        start_s = int(state.running.columns["start_us"][record.row]) / 1e6
+        start_s = state.start_of(number) / 1e6
         message = f"has its places and starts at {start_s:g} s, when others have left them"
         return PENDING, (Code.CAPACITY, message, gang.members_min, 0)
     if phase is Phase.DEGRADED:
