@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from phalanx.control.explain import explain_pending
-from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.forward import Arrival, Forward, Happens, Refusals
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -39,8 +39,12 @@ def simulate(
     seed: int = 0,
     progress: Progress | None = None,
     check: Callable[[State], None] | None = None,
+    refusals: Refusals | None = None,
 ) -> SimResult:
-    """Run one scenario under one policy to its end. The options are those of a policy given by its name."""
+    """Run one scenario under one policy to its end. The options are those of a policy given by its name.
+
+    `refusals`: what the world will not carry out of a plan; it carries out everything if nobody says otherwise.
+    """
     chosen = policy if isinstance(policy, Policy) else named(policy, options)
     state = make_state(scenario)
     if chosen.name == "pod-fifo":
@@ -50,7 +54,7 @@ def simulate(
     ]
     world = World(state, {gang.name: truth for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)})
     scribe = Scribe(state, world)
-    forward = Forward(state, chosen, world, scribe, ledger=True)
+    forward = Forward(state, chosen, world, scribe, ledger=True, refusals=refusals)
     forward.check = check
     forward.run(arrivals, happenings(scenario, seed), scenario.until_us, progress)
     if scenario.until_us is not None and len(state.running):
