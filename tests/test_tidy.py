@@ -180,7 +180,26 @@ def check_one_engine(path: str, text: str) -> list[str]:
     return [f"{path}: '{match[0]}': plug in an adapter instead" for match in branch.finditer(text)]
 
 
-@pytest.mark.parametrize("check", [check_words, check_docstring, check_one_engine])
+RIM = ("frontends/", "cli/")
+#: What a state keeps for itself: its columns, and the fields of its records.
+_KEPT = r"\.columns\[|\bstate\.(?:pending|running|allocations)\.\w+"
+_WRITTEN = (
+    r"(?m)^[ \t]*(?:\w+\.)*(?:state|record)(?:\.\w+)*\.(?:now_us|phase|row|seats|held|attempts|history|eligible_us|kept|"
+    r"records|promises|pins|judged|fresh|timers|vacating|degraded|refusals|unconfirmed|half_life_us|watched)"
+    r"(?:\[[^\]]*\])?(?:,\s*[\w.]+)*\s*[-+|&]?=(?!=)"
+)
+
+
+def check_state_is_a_boundary(path: str, text: str) -> list[str]:
+    """Front ends call methods of a state; they neither see its columns nor write its records."""
+    if not path.startswith(RIM):
+        return []
+    found = [(match, "ask the state for it") for match in re.finditer(_KEPT, text)]
+    found += [(match, "call a method of the state") for match in re.finditer(_WRITTEN, text)]
+    return [f"{path}:{text.count(chr(10), 0, match.start()) + 1}: '{match[0]}': {say}" for match, say in found]
+
+
+@pytest.mark.parametrize("check", [check_words, check_docstring, check_one_engine, check_state_is_a_boundary])
 def test_modules_are_tidy(modules, check):
     assert [finding for path, text in modules.items() for finding in check(path, text)] == []
 
@@ -323,6 +342,12 @@ def test_the_other_checks_can_fail():
     assert check_docstring("a.py", "x = 1\n")
     assert check_one_engine("a.py", "if self.simulation:\n")
     assert not check_one_engine("a.py", "# if the simulation ends\n")
+    assert check_state_is_a_boundary("frontends/a.py", 'state.running.columns["x"][row] = 1')
+    assert check_state_is_a_boundary("cli/a.py", "hub.planner.state.now_us = 3")
+    assert check_state_is_a_boundary("cli/a.py", "record.held = True")
+    assert check_state_is_a_boundary("cli/a.py", "state.pending.remove(row)")
+    assert not check_state_is_a_boundary("cli/a.py", "if state.now_us == 3:")
+    assert not check_state_is_a_boundary("control/a.py", "record.held = True")
     assert check_text("a.md", "TO" + "DO: later")
     assert check_text("a.md", "see /ho" + "me/ada/x")
     assert not check_text("a.md", "net/wo" + "rk/x")

@@ -98,7 +98,7 @@ def test_one_more_empty_node_never_makes_a_gang_unplaceable():
 DIGEST = """
 import hashlib, random
 from unittest.mock import patch
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.engine.cycle import schedule
 from phalanx.frontends.sim.run import simulate
 from phalanx.testing.worlds import Taste, draw_world
@@ -110,7 +110,7 @@ def note(snapshot, policy, *, explain=False, ledger=False):
     digest.update(repr(plan.key()).encode())
     return schedule(snapshot, policy, explain=explain, ledger=ledger)
 
-with patch.object(forward, "schedule", note):
+with patch.object(loop, "schedule", note):
     for seed in range(12):
         world = draw_world(random.Random(f"hash {seed}"), Taste(windows=seed % 2 == 1))
         for policy, options in (("fcfs", {}), ("easy", {}), ("easy", {"reservations": 2}), ("conservative", {})):

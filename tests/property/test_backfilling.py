@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.engine.cycle import schedule
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, TrueRun
@@ -95,7 +95,7 @@ def watch_promises(world, policy, options):
                 promised.setdefault(snapshot.gangs[number].name, []).append(reservation.start_us)
         return schedule(snapshot, chosen, explain=explain, ledger=ledger)
 
-    with patch.object(forward, "schedule", note):
+    with patch.object(loop, "schedule", note):
         result = simulate(world, policy, options)
     starts = {gang.name: gang.start_us for gang in result.gangs}
     return {name: [*history, starts[name]] for name, history in promised.items()}

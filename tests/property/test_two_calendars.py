@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.engine import cycle
 from phalanx.engine.calendar.long import LongCalendar
 from phalanx.engine.kernels.slots import compute_slots
@@ -46,7 +46,7 @@ def compare_passes(world, policy, other, view):
         assert view(plan) == view(other(snapshot, chosen))
         return cycle.schedule(snapshot, chosen, explain=explain, ledger=ledger)
 
-    with patch.object(forward, "schedule", both):
+    with patch.object(loop, "schedule", both):
         simulate(world, name, options)
 
 
@@ -124,7 +124,7 @@ def test_the_screen_never_hides_a_start(policy, taste, data):
         assert quick.key()[:3] == slow.key()[:3]
         return quick
 
-    with patch.object(forward, "schedule", both):
+    with patch.object(loop, "schedule", both):
         simulate(world, name, options)
 
 

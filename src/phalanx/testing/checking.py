@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from phalanx.control import forward
+from phalanx.control import loop
+from phalanx.control.forward import Refusals
 from phalanx.control.state import State
 from phalanx.engine import cycle
 from phalanx.engine.invariants import check_plan, check_snapshot, check_usage, demand
@@ -93,6 +94,7 @@ class Watch:
     def __init__(self) -> None:
         """Nothing seen yet."""
         self.chronicle = Chronicle()
+        self.refused: Refusals | None = None  # what the world will not carry out
         self.parts: dict[str, int] = {}  # of the ledger, in µs and thousandths, when the run is over
 
     def schedule(self, snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
@@ -119,5 +121,5 @@ class Watch:
             self.chronicle.close(self.parts)
             return self.parts
 
-        with patch.object(forward, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
-            return simulate(scenario, policy, options, check=self.look)
+        with patch.object(loop, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
+            return simulate(scenario, policy, options, check=self.look, refusals=self.refused)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.control.state import State
 from phalanx.engine.invariants import check_snapshot, check_usage, demand
 from phalanx.engine.invariants.changes import list_changes
@@ -59,7 +59,7 @@ class Chronicle:
             self._instant, self._passes, self._used, self._swaps = snapshot.now_us, 0, set(), set()
         self._passes += 1
         self.passes_most = max(self.passes_most, self._passes)
-        if self._passes >= forward.PASSES_MOST:
+        if self._passes >= loop.PASSES_MOST:
             raise BrokenPromise(f"{self._passes} passes at {snapshot.now_us}, and no end")
         for decision in plan.decisions:
             if isinstance(decision, Evict):
@@ -69,6 +69,12 @@ class Chronicle:
             elif isinstance(decision, Bind):
                 self._use(snapshot, decision.gang, "bound")
         self._note_leaving(snapshot, plan)
+
+    def unhear(self, numbers: Collection[int], now_us: int) -> None:
+        """What was planned of these gangs just now was taken back."""
+        self._leaving = [each for each in self._leaving if each.number not in numbers or each.since_us != now_us]
+        self._used = {(number, verb) for number, verb in self._used if number not in numbers}
+        self._swaps = {pair for pair in self._swaps if not set(pair) & set(numbers)}
 
     def _use(self, snapshot: Snapshot, number: int, verb: str) -> None:
         """At one instant nobody is bound twice, and nobody evicted twice.

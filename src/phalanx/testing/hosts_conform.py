@@ -14,12 +14,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.engine import cycle
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core import core as host_core
 from phalanx.frontends.host.core import housekeeping
-from phalanx.frontends.host.core import planner as host_planner
+from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.messages import Accepted
 from phalanx.frontends.host.ports import Order, Refused
 from phalanx.frontends.host.settings import Settings
@@ -143,7 +143,7 @@ def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
         story.lines += _tell(snapshot.now_us, plan, names)
         return plan
 
-    with patch.object(forward, "schedule", listen):
+    with patch.object(loop, "schedule", listen):
         result = simulate(scenario, policy)
     for gang in result.gangs:
         start_us = _first_stay(gang.history)
@@ -194,12 +194,12 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
     with HostWorld(setup) as world:
         player = _Player(world, scenario, story)
         with (
-            patch.object(host_planner, "schedule", player.listen),
             # Nobody is there to be looked for, and days pass.
             patch.object(host_core, "NAP_S", _LONG_S),
             patch.object(housekeeping, "MEMORY_EVERY_US", round(_LONG_S * 1e6)),
         ):
             world.clock.laziness = _LONG_S
+            world.on_boot.append(player.watch)
             world.boot()
             player.schedule_all()
             world.run_until(until_us)
@@ -232,6 +232,10 @@ class _Player:
 
     def _note_start(self, job: int) -> None:
         self.story.starts.setdefault(self._names[str(job)], self.world.now_us)
+
+    def watch(self, core: Core) -> None:
+        """Listen to the plans of a daemon, and not to those of its looks ahead."""
+        core.hub.planner.loop.engine = self.listen
 
     def listen(self, snapshot: Snapshot, policy: Policy, **options: Any) -> Plan:
         """In the place of the engine's."""

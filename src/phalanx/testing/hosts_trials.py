@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
-from unittest.mock import patch
 
 from phalanx.engine import cycle
 from phalanx.engine.invariants import check_plan, check_snapshot, demand
 from phalanx.engine.policy import Policy
-from phalanx.frontends.host.core import planner as host_planner
+from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.messages import ArrayPart
 from phalanx.frontends.host.ports import Caller, Order
 from phalanx.frontends.host.settings import Settings
@@ -236,7 +235,8 @@ class Trial:
 
     def run(self) -> Outcome:
         """Play it; raises BrokenRule."""
-        with self.world as world, patch.object(host_planner, "schedule", self._schedule):
+        with self.world as world:
+            world.on_boot.append(self._watch)
             world.boot()
             self._draw_wishes()
             self._draw_words()
@@ -265,6 +265,9 @@ class Trial:
             raise self.checks.broken
         if self.world.errors:
             raise BrokenRule("error", repr(self.world.errors[0]), self.world.now_us) from self.world.errors[0]
+
+    def _watch(self, core: Core) -> None:
+        core.hub.planner.loop.engine = self._schedule
 
     def _schedule(self, snapshot: Snapshot, policy: Policy, **options: Any) -> Plan:
         """The engine, with what it is shown and what it says looked at now and then: I2, I13, I14, I15, I19."""

@@ -15,9 +15,9 @@ from telling_world import World
 
 from phalanx.control.clone import clone_state
 from phalanx.control.dump import dump_state
+from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.frontends.host.core import outlook
 from phalanx.frontends.host.core.forecast import PAUSE_MOST_US, STALE_US, Forecast, Forecaster
-from phalanx.frontends.host.core.outlook import fork, thin_out
 
 MINUTE = 60_000_000
 
@@ -331,7 +331,7 @@ def test_with_thousands_waiting_the_first_and_the_shortest_are_looked_at():
     alive = len(state.pending)
     kept = thin_out(state, world.planner.policy, {1234})
     assert alive > 1900
-    assert len(kept) == len(state.pending) <= 2 * outlook.KEPT_MOST + 1
+    assert len(kept) == len(state.pending) <= 2 * KEPT_MOST + 1
     assert {2, 3, 4, 1234, 1999, 1998} <= set(kept)
     assert 1000 not in kept
     assert state.records[1000].phase.ended  # nobody may tell it of an end: its row will be another's
@@ -354,7 +354,7 @@ def test_gangs_that_start_together_are_kept_together():
 def test_a_fork_goes_its_own_way():
     world, jobs = busy_world()
     state = clone_state(world.planner.state)
-    twin = fork(state)
+    twin = clone_state(state)
     twin.cancel(jobs[0].number)
     assert len(state.pending) == len(twin.pending) + 1
     assert state.records[jobs[0].number].phase.value == "pending"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.control.forward import Foresight
+from phalanx.control.loop import Foresight
 from phalanx.frontends.sim.ledger import BOOKED
 from phalanx.frontends.sim.progress import Progress
 from phalanx.model.gang import Gang, SnapshotHabit

@@ -23,7 +23,7 @@ import msgspec
 
 from phalanx import __version__
 from phalanx.control.spec.errors import BadInput
-from phalanx.control.tables import DEFAULT_WALLTIME_US
+from phalanx.control.state import DEFAULT_WALLTIME_US
 from phalanx.frontends.host.api import CannotListen, Meters, TokenFileError, Tokens, serve
 from phalanx.frontends.host.clock import HostClock, Mark
 from phalanx.frontends.host.core.core import Core

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from phalanx.control.forward import Arrival, End, Foresight, Forward, Happens, Remains
+from phalanx.control.forward import Arrival, End, Forward, Happens
+from phalanx.control.loop import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from phalanx.control.loop import Leave
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.ending import Ending
@@ -16,7 +17,7 @@ from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.housekeeping import Housekeeping
 from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live
-from phalanx.frontends.host.core.planner import Begin, Leave
+from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.reading import Reading
 from phalanx.frontends.host.core.recovery import Recovery

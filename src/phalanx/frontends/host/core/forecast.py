@@ -15,14 +15,13 @@ from typing import Final
 
 from phalanx.control.clone import clone_state
 from phalanx.control.forward import Happens
+from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
-from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job
 from phalanx.frontends.host.core.outlook import (
     HIGH,
-    KEPT_MOST,
     LOW,
     MIDDLE,
     Bound,
@@ -30,9 +29,7 @@ from phalanx.frontends.host.core.outlook import (
     Lengths,
     Seen,
     Triple,
-    fork,
     look,
-    thin_out,
 )
 from phalanx.frontends.host.core.predict import Predictions, Range
 from phalanx.frontends.host.store import AddEstimate
@@ -249,9 +246,8 @@ class Forecaster:
         """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
         hub = self.hub
         state = clone_state(hub.planner.state)
-        now_us = max(hub.now_us(), state.now_us)
-        state.tenants.decay(now_us)
-        state.now_us = now_us
+        state.advance_to(hub.now_us())
+        now_us = state.now_us
         begin = sorted(
             (max(now_us, job.begin_us or 0), job.number) for job in hub.register if job.gates == {GATE_BEGIN}
         )
@@ -272,7 +268,9 @@ class Forecaster:
     def look_once(self, ground: ForecastInput, which: int, share: float, wanted: Collection[int] | None) -> Seen:
         """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
         bound, policy = Bound(self.meter, self.budget_s * share), self.hub.planner.policy
-        return look(fork(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events)
+        return look(
+            clone_state(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events
+        )
 
     # ------------------------------------------------------------------ lengths
 
@@ -284,12 +282,11 @@ class Forecaster:
             job = by_number.get(number)
             if job is not None:
                 self.measure_whole(lengths, number, job)
-        ends = expected_ends(state.borrow().running, state.now_us)
+        ends = state.expected_ends()
         for number, job in by_number.items():
-            record = state.records[number]
-            if record.phase is Phase.RUNNING:
-                start_us = int(state.running.columns["start_us"][record.row])
-                self._measure_left(lengths, job, state.now_us - start_us, int(ends[record.row]) - state.now_us)
+            if state.phase_of(number) is Phase.RUNNING:
+                age_us = state.now_us - state.start_of(number)
+                self._measure_left(lengths, job, age_us, ends[number] - state.now_us)
         return lengths
 
     def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from phalanx.control.loop import Change
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.intake import read_run
 from phalanx.frontends.host.core.jobs import Job, Live, Member
 from phalanx.frontends.host.core.jobs import Resizing as Underway
-from phalanx.frontends.host.core.planner import Begin, Change
+from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import join_seats, match
 from phalanx.frontends.host.core.starting import Starting, note_ready
 from phalanx.frontends.host.crashpoints import crashpoint
