@@ -10,10 +10,10 @@ import pytest
 from phalanx.frontends.host.ports import Caller, Order
 from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.testing.builders import make_gang
-from phalanx.testing.hosts import HostWorld, Setup, make_submission, small_node
-from phalanx.testing.hosts_loop import FIRST, LAST, Life, NothingLeft, VirtualLoop, new_context
-from phalanx.testing.hosts_machine import Process, Run
-from phalanx.testing.hosts_scripts import WorkScript
+from phalanx.testing.hosts.host_world import HostWorld, Setup, make_submission, small_node
+from phalanx.testing.hosts.made_up_machine import Process, Run
+from phalanx.testing.hosts.scripts import WorkScript
+from phalanx.testing.hosts.virtual_loop import FIRST, LAST, Life, NothingLeft, VirtualLoop, new_context
 
 SECOND = 1_000_000
 ADA = Caller(1000, "ada")

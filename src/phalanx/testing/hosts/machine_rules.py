@@ -19,8 +19,8 @@ from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.store import AddEvents, Change, JobRecord, PutRun, UpdateJob
 from phalanx.model.resources import MILLI
-from phalanx.testing.hosts import HostWorld
-from phalanx.testing.hosts_machine import Process
+from phalanx.testing.hosts.host_world import HostWorld
+from phalanx.testing.hosts.made_up_machine import Process
 
 #: From where to where a job's state may move on disk.
 EDGES: Final = {

@@ -10,8 +10,8 @@ from typing import Final
 from phalanx.frontends.host.crashpoints import LABELS
 from phalanx.frontends.host.ports import Use
 from phalanx.testing.builders import SECOND_US
-from phalanx.testing.hosts import HostWorld
-from phalanx.testing.hosts_checks import Checks
+from phalanx.testing.hosts.host_world import HostWorld
+from phalanx.testing.hosts.machine_rules import Checks
 
 #: How long things take, in µs: one of these each time.
 DELAYS_US: Final = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from phalanx.frontends.host.ports import MemberOrder, Order, RunEvent
-from phalanx.testing.hosts_loop import FIRST, VirtualLoop
+from phalanx.testing.hosts.virtual_loop import FIRST, VirtualLoop
 
 KILL: Final = "KILL"
 SIGNALS: Final = {"TERM": 15, "KILL": 9, "USR1": 10, "INT": 2}

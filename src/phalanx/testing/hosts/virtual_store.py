@@ -19,7 +19,7 @@ from phalanx.frontends.host.store.changes import apply_group
 from phalanx.frontends.host.store.faults import refuse_full
 from phalanx.frontends.host.store.records import Change, InsertJobs
 from phalanx.frontends.host.store.store import Answer
-from phalanx.testing.hosts_loop import VirtualLoop
+from phalanx.testing.hosts.virtual_loop import VirtualLoop
 
 Watcher = Callable[[Sequence[Change]], None]
 

@@ -18,7 +18,7 @@ from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.model.gang import Gang
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.perfmodel.speedup import scaled_us
-from phalanx.testing.hosts_machine import KILL, SIGNALS, Machine, Process, Run
+from phalanx.testing.hosts.made_up_machine import KILL, SIGNALS, Machine, Process, Run
 
 SPEAKS = ("shrink", "grow", "yield", "checkpoint")
 PARTS = ("startup", "productive", "snapshot", "restore", "resize", "lost", "idle_allocated", "free")

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from phalanx.frontends.host.ports import CannotStart, Found, Launcher, MemberOrder, Order, Ready, RunEvent
-from phalanx.testing.hosts_loop import Life, new_context
-from phalanx.testing.hosts_machine import Machine, Run
+from phalanx.testing.hosts.made_up_machine import Machine, Run
+from phalanx.testing.hosts.virtual_loop import Life, new_context
 
 Listener = Callable[[RunEvent], Awaitable[None]]
 

@@ -34,10 +34,10 @@ from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Topology
 from phalanx.perfmodel.speedup import Linear
 from phalanx.policy import named
-from phalanx.testing.hosts import HostWorld, Setup, caller_of, make_submission
-from phalanx.testing.hosts_loop import SUBMITS, WORDS
-from phalanx.testing.hosts_machine import Script
-from phalanx.testing.hosts_scripts import WorkScript
+from phalanx.testing.hosts.host_world import HostWorld, Setup, caller_of, make_submission
+from phalanx.testing.hosts.made_up_machine import Script
+from phalanx.testing.hosts.scripts import WorkScript
+from phalanx.testing.hosts.virtual_loop import SUBMITS, WORDS
 
 #: What people can do to a job on one machine.
 HOST_WORDS = ("cancel", "release", "resize")

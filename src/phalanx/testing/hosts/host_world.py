@@ -45,8 +45,9 @@ from phalanx.model.gang import Gang
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.policy import named
-from phalanx.testing.hosts_launcher import FakeLauncher
-from phalanx.testing.hosts_loop import (
+from phalanx.testing.hosts.made_up_machine import Machine, Process
+from phalanx.testing.hosts.virtual_launcher import FakeLauncher
+from phalanx.testing.hosts.virtual_loop import (
     FIRST,
     LAST,
     Life,
@@ -55,8 +56,7 @@ from phalanx.testing.hosts_loop import (
     VirtualLoop,
     new_context,
 )
-from phalanx.testing.hosts_machine import Machine, Process
-from phalanx.testing.hosts_store import VirtualStore
+from phalanx.testing.hosts.virtual_store import VirtualStore
 
 _CORE: Final = "phalanx.frontends.host.core."
 _PATCHED: Final = "crashpoint"

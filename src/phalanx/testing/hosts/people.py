@@ -12,8 +12,8 @@ from phalanx.frontends.host.messages import ENDED, Accepted, Submission
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.service import Listing
 from phalanx.frontends.host.store import Change, StoreBroken, UpdateJob
-from phalanx.testing.hosts import HostWorld, caller_of
-from phalanx.testing.hosts_checks import Checks, Promise
+from phalanx.testing.hosts.host_world import HostWorld, caller_of
+from phalanx.testing.hosts.machine_rules import Checks, Promise
 
 ADMIN: Final = Caller(0, "root", admin=True)
 #: Words that are said again and again until they are acknowledged.

@@ -4,8 +4,8 @@ A seed first draws which kinds of trouble the day has at all, since trouble of e
 it. Then it draws a machine, jobs, what people do, and faults. After the faults everything is put right, time
 passes, and all must have ended. `run_trial(seed)` raises `BrokenRule`; its trace is the same for the same seed.
 
-    python -m phalanx.testing.hosts_trials 17            the trace of a seed
-    python -m phalanx.testing.hosts_trials --digest 17   what it comes to
+    python -m phalanx.testing.hosts.trials 17            the trace of a seed
+    python -m phalanx.testing.hosts.trials --digest 17   what it comes to
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import Snapshot
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US
-from phalanx.testing.hosts import HostWorld, Setup, caller_of, make_submission, small_node
-from phalanx.testing.hosts_checks import BrokenRule, Checks, Promise
-from phalanx.testing.hosts_faults import DELAYS_US, SLOW_DISK_US, Faults
-from phalanx.testing.hosts_machine import Script, name_of
-from phalanx.testing.hosts_people import LOOKS, People, Wish
-from phalanx.testing.hosts_scripts import RoughScript, Temper, shares_of
+from phalanx.testing.hosts.host_world import HostWorld, Setup, caller_of, make_submission, small_node
+from phalanx.testing.hosts.machine_rules import BrokenRule, Checks, Promise
+from phalanx.testing.hosts.made_up_machine import Script, name_of
+from phalanx.testing.hosts.people import LOOKS, People, Wish
+from phalanx.testing.hosts.scripts import RoughScript, Temper, shares_of
+from phalanx.testing.hosts.troubles import DELAYS_US, SLOW_DISK_US, Faults
 
 #: Kinds of trouble. A seed has each of them or not.
 TROUBLES: Final = (
