@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from phalanx.cli.failure import Failure
+from phalanx.cli.failure import CommandFailure
 
 if TYPE_CHECKING:
     from phalanx.client.daemon import Daemon
@@ -93,7 +93,7 @@ def demo() -> None:
 
 
 def _too_long(number: int, frame: object) -> None:
-    raise Failure(f"the demo was not over after {LONGEST_S} s; this machine is busy: try it again")
+    raise CommandFailure(f"the demo was not over after {LONGEST_S} s; this machine is busy: try it again")
 
 
 @contextlib.contextmanager

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from phalanx.cli.failure import CannotWrite, Failure
+from phalanx.cli.failure import CannotWrite, CommandFailure
 from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, progress_bar, share_bar
 from phalanx.cli.trace import share_options
 
 if TYPE_CHECKING:
     from phalanx.engine.policy import Policy
-    from phalanx.frontends.sim.report.facts import Facts
+    from phalanx.frontends.sim.report.facts import ReportFacts
     from phalanx.frontends.sim.result import SimResult
     from phalanx.frontends.sim.scenario import Scenario
     from phalanx.frontends.sim.sweep import Share, Task
@@ -92,7 +92,7 @@ def sim(
         with share_bar(title, gangs) as progress:
             products = run_sweep(tasks, runner, _choose_jobs(jobs, gangs), progress)
     except (BadInput, RunLost) as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     # Before anything is printed, since the reader of a pipe may leave; but the numbers are printed in any case.
     problem = _write_report(context, report, scenario, products, seeds)
     if as_json:
@@ -113,7 +113,7 @@ class Product:
 
     result: SimResult  # with more gangs than a table shows: without their histories
     encoded: bytes  # as JSON, if that is wanted
-    facts: Facts
+    facts: ReportFacts
 
 
 class Runner:
@@ -163,7 +163,7 @@ def _seeds(seed: int | None, many: str | None) -> list[int]:
     if many is None:
         return [seed or 0]
     if seed is not None:
-        raise Failure("--seed and --seeds say the same thing twice; keep one of them")
+        raise CommandFailure("--seed and --seeds say the same thing twice; keep one of them")
     return parse_seeds(many)
 
 
@@ -236,9 +236,9 @@ def check_policy(
     except UnknownPolicy as bad:
         near = suggest(name, bad.known)
         known = "" if near.startswith("valid") else f" Valid: {list_words(bad.known)}"
-        raise Failure(f"there is no policy {name!r}; {near}{known}") from None
+        raise CommandFailure(f"there is no policy {name!r}; {near}{known}") from None
     except BadOption as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     return settle_name(name, places), options
 
 
@@ -260,7 +260,7 @@ def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping
         return list(scenario.policies)
     names = [name.strip() for name in policies.split(",") if name.strip()]
     if not names:
-        raise Failure("--policy names none; write --policy fcfs,easy")
+        raise CommandFailure("--policy names none; write --policy fcfs,easy")
     options = dict(scenario.policies)
     return [(name, options.get(name, {})) for name in dict.fromkeys(names)]
 

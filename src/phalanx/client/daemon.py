@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from phalanx import __version__
-from phalanx.client.connection import TIMEOUT_S, Answer, BadStreamError, Connection
+from phalanx.client.connection import TIMEOUT_S, BadStreamError, Connection, HttpReply
 from phalanx.client.errors import ClientError, RefusedError, UnreachableError
 from phalanx.client.places import Place, find_place
 
@@ -68,7 +68,7 @@ class Daemon:
         *,
         key: str | None = None,
         timeout_s: float = TIMEOUT_S,
-    ) -> Answer:
+    ) -> HttpReply:
         """One exchange; an answer that is no success is raised."""
         sent = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -145,7 +145,7 @@ def quote(text: str) -> str:
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
-def decode(answer: Answer) -> Any:
+def decode(answer: HttpReply) -> Any:
     """The JSON of an answer."""
     try:
         return json.loads(answer.body) if answer.body else None
@@ -153,7 +153,7 @@ def decode(answer: Answer) -> Any:
         raise ClientError("the daemon's answer is not JSON", "phalanx doctor") from None
 
 
-def refusal_of(answer: Answer) -> RefusedError:
+def refusal_of(answer: HttpReply) -> RefusedError:
     """An answer that is no success, as an error."""
     try:
         told = json.loads(answer.body)["error"]

@@ -24,7 +24,7 @@ _SCRIPTS: Final = (".py", ".sh", ".bash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class JobRequest:
     """Everything that can be asked for, as it was written; None, empty and False mean: nothing was said."""
 
     gpus: str | None = None
@@ -55,15 +55,15 @@ class Wish:
     topology: str | None = None
 
 
-def overlay(below: Wish, above: Wish) -> Wish:
+def overlay(below: JobRequest, above: JobRequest) -> JobRequest:
     """Both wishes, where what `above` says goes before what `below` says."""
-    said = {field.name: getattr(above, field.name) for field in fields(Wish)}
+    said = {field.name: getattr(above, field.name) for field in fields(JobRequest)}
     found = replace(below, **{name: value for name, value in said.items() if value not in (None, (), False)})
     return replace(found, env=(*below.env, *above.env))
 
 
 def make_submissions(
-    wish: Wish, command: Sequence[str], environ: Mapping[str, str], notes: list[str]
+    wish: JobRequest, command: Sequence[str], environ: Mapping[str, str], notes: list[str]
 ) -> list[dict[str, Any]]:
     """The jobs of a wish: one, or one for each index of an array."""
     cwd = choose_cwd(wish.cwd)
@@ -90,7 +90,7 @@ def spread(job: dict[str, Any], array: str | None) -> list[dict[str, Any]]:
     return [{**job, "array": {"index": index, "of": job["name"], "at_most": at_most}} for index in indices]
 
 
-def gang_of(wish: Wish) -> dict[str, Any]:
+def gang_of(wish: JobRequest) -> dict[str, Any]:
     """What is said of the gang beside its shape."""
     said = {
         "queue": wish.queue,
@@ -105,7 +105,7 @@ def gang_of(wish: Wish) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def run_of(wish: Wish) -> dict[str, Any]:
+def run_of(wish: JobRequest) -> dict[str, Any]:
     """What is said of how its members run, beside the command and what surrounds it."""
     if wish.warn and not wish.kill_after:
         raise UsageError("--warn is a signal before a kill, and nothing is to be killed", "add --kill-after 2h")
@@ -123,7 +123,7 @@ def run_of(wish: Wish) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def options_of(wish: Wish) -> dict[str, Any]:
+def options_of(wish: JobRequest) -> dict[str, Any]:
     """What is said of the submission itself."""
     said = {
         "begin": begin_of(wish.begin) if wish.begin else None,

@@ -69,7 +69,7 @@ def _count_on(names: tuple[int, ...], leaving: tuple[int, ...], joining: tuple[i
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Membership:
     """One agreed membership."""
 
     generation: int

@@ -24,7 +24,7 @@ class BrokenPromise(AssertionError):  # noqa: N818 - says what happened
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaving:
+class _GivenBack:
     """Seats that a shrinking gang has given back and still sits on."""
 
     number: int
@@ -35,7 +35,7 @@ class _Leaving:
     devices: IntArray
 
 
-class Chronicle:
+class TransitionCheck:
     """What may not happen between two looks at the same state."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Chronicle:
         self._phases: dict[int, Phase] = {}
         self._attempts: dict[int, int] = {}
         self._judged: set[int] = set()  # being infeasible is an end for those who wait, even if nodes come later
-        self._leaving: list[_Leaving] = []
+        self._leaving: list[_GivenBack] = []
         self._instant = -1
         self._passes = 0
         self._used: set[tuple[int, str]] = set()  # who was bound and who evicted, at this instant
@@ -98,7 +98,7 @@ class Chronicle:
                 each = np.array(units_of(snapshot.fleet, change.gang.roles[role].shape), dtype=np.int64)
                 used = np.array(devices, dtype=np.int64) - np.array(left[1], dtype=np.int64)
                 units = (count - left[0]) * each
-                self._leaving.append(_Leaving(change.number, node, snapshot.now_us, until_us, units, used))
+                self._leaving.append(_GivenBack(change.number, node, snapshot.now_us, until_us, units, used))
 
     def look_at(self, snapshot: Snapshot) -> None:
         """Whoever has begun sits beside those who are still leaving, not on their seats."""

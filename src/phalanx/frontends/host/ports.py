@@ -106,7 +106,7 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRun:
     """A run directory as it is found when the daemon starts."""
 
     run: str
@@ -160,7 +160,7 @@ class Launcher(Protocol):
         """Remove the directory of a run that was forgotten, logs and all; False if its shim is still there."""
         ...
 
-    async def find(self) -> list[Found]:
+    async def find(self) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         ...
 

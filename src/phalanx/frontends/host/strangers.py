@@ -1,6 +1,6 @@
 """Which devices somebody uses who did not get them from us.
 
-Pure: readings in, a `Watch` out, which goes in again with the next readings. What cannot be read counts
+Pure: readings in, a `StrangerWatch` out, which goes in again with the next readings. What cannot be read counts
 as busy, and a device is believed to be free only when two reads in a row show nobody on it: a training
 script between two of its processes looks idle for a moment.
 """
@@ -42,7 +42,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class StrangerWatch:
     """What the readings so far amount to. The first one has seen nothing, and frees at once what is idle."""
 
     held: Mapping[int, Stranger] = field(default_factory=dict)  # by device
@@ -54,9 +54,9 @@ def find_strangers(
     devices: Collection[int],
     ours: Callable[[int, int], bool],
     given: Collection[int] = (),
-    before: Watch = Watch(),  # noqa: B008 - frozen
+    before: StrangerWatch = StrangerWatch(),  # noqa: B008 - frozen
     rules: Rules = Rules(),  # noqa: B008 - frozen
-) -> Watch:
+) -> StrangerWatch:
     """Judge every device of `devices`.
 
     `ours(device, pid)`: whether a run that holds this device owns the process; a job of ours on a device of
@@ -75,7 +75,7 @@ def find_strangers(
             found = _linger(before, device)
         if found is not None:
             held[device] = found
-    return Watch(held, frozenset(gone))
+    return StrangerWatch(held, frozenset(gone))
 
 
 def _judge(
@@ -113,7 +113,7 @@ def _accuse(others: list[Use]) -> Stranger:
     return Stranger("process", first.user, pids, f"{named}(pid {first.pid}) of {first.user}{more}")
 
 
-def _linger(before: Watch, device: int) -> Stranger | None:
+def _linger(before: StrangerWatch, device: int) -> Stranger | None:
     """Idle for one read is not yet free."""
     if device in before.gone:
         return Stranger("leaving", "", (), "it came back just now")

@@ -48,7 +48,7 @@ Line = tuple[int, str, str, Any]  # when, what, who, and how it sits
 
 
 @dataclass(slots=True)
-class Story:
+class RunStory:
     """What happened in a run."""
 
     lines: list[Line] = field(default_factory=list)  # decisions, in order
@@ -132,9 +132,9 @@ def why_not_here(scenario: Scenario) -> str | None:  # noqa: PLR0911 - a list of
 # ---------------------------------------------------------------------- the simulator
 
 
-def play_in_sim(scenario: Scenario, policy: Policy) -> Story:
+def play_in_sim(scenario: Scenario, policy: Policy) -> RunStory:
     """What the simulator decides and sees."""
-    story = Story()
+    story = RunStory()
     names: list[str] = []
 
     def listen(snapshot: Snapshot, chosen: Policy, **options: Any) -> Plan:
@@ -185,12 +185,12 @@ def _bytes(devices: Any) -> tuple[int, ...]:
 # ---------------------------------------------------------------------- the daemon
 
 
-def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
+def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> RunStory:
     """What the daemon's core decides and sees, with programs that fare as in the simulator."""
     # A pause is the gang's affair there; here the machine loses its patience with those that are to leave.
     patience = Settings(resize_s=_LONG_S, notice_s=_LONG_S)
     setup = Setup(scenario.nodes[0], scenario.levels, policy, scenario.queues, scenario.users, patience, patient=True)
-    story = Story()
+    story = RunStory()
     with HostWorld(setup) as world:
         player = _Player(world, scenario, story)
         with (
@@ -210,7 +210,7 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> Story:
 class _Player:
     """Plays the people and the programs of a scenario."""
 
-    def __init__(self, world: HostWorld, scenario: Scenario, story: Story) -> None:
+    def __init__(self, world: HostWorld, scenario: Scenario, story: RunStory) -> None:
         self.world, self.scenario, self.story = world, scenario, story
         self.ids: dict[str, int] = {}
         self.scripts = {
@@ -334,4 +334,4 @@ def _compare_lines(told: Sequence[Line], seen: Sequence[Line]) -> list[str]:
     return []
 
 
-__all__ = ["Story", "compare", "play_in_sim", "play_on_host", "squeeze", "why_not_here"]
+__all__ = ["RunStory", "compare", "play_in_sim", "play_on_host", "squeeze", "why_not_here"]

@@ -45,7 +45,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.policy import named
-from phalanx.testing.hosts.made_up_machine import Machine, Process
+from phalanx.testing.hosts.made_up_machine import Machine, MadeUpProcess
 from phalanx.testing.hosts.virtual_launcher import FakeLauncher
 from phalanx.testing.hosts.virtual_loop import (
     FIRST,
@@ -348,7 +348,7 @@ class HostWorld:
 
     # ------------------------------------------------------------------ truth
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[MadeUpProcess]:
         """Everybody who lives on the machine."""
         return list(self.machine.processes())
 

@@ -20,7 +20,7 @@ from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.store import AddEvents, Change, JobRecord, PutRun, UpdateJob
 from phalanx.model.resources import MILLI
 from phalanx.testing.hosts.host_world import HostWorld
-from phalanx.testing.hosts.made_up_machine import Process
+from phalanx.testing.hosts.made_up_machine import MadeUpProcess
 
 #: From where to where a job's state may move on disk.
 EDGES: Final = {
@@ -45,7 +45,7 @@ class BrokenRule(AssertionError):  # noqa: N818 - what happened
 
 
 @dataclass(slots=True)
-class Promise:
+class Acknowledged:
     """What is known of a job from outside: what was asked and what was acknowledged."""
 
     uid: int
@@ -70,7 +70,7 @@ class Checks:
         self.world = world
         self.trace: list[str] = []
         self.broken: BrokenRule | None = None
-        self.promises: dict[int, Promise] = {}
+        self.promises: dict[int, Acknowledged] = {}
         self.keys: dict[tuple[int, str], list[int]] = {}
         self.strangers_us: dict[int, int] = {}  # since when one is on a device
         self.gone_us: dict[int, int] = {}  # since when a device is gone
@@ -101,7 +101,7 @@ class Checks:
 
     # ------------------------------------------------------------------ starts
 
-    def _on_exec(self, process: Process) -> None:
+    def _on_exec(self, process: MadeUpProcess) -> None:
         self.note(f"exec {process.run} rank {process.key} on {process.devices}")
         who = (process.job, process.attempt, process.key)
         if who in self._execs:
@@ -114,7 +114,7 @@ class Checks:
         self._check_written(process)
         self._check_allowed(process)
 
-    def _check_devices(self, process: Process) -> None:
+    def _check_devices(self, process: MadeUpProcess) -> None:
         uses = self.world.machine.uses()
         for device in process.devices:
             users = uses.get(device, [])
@@ -126,7 +126,7 @@ class Checks:
                 if at_us is not None and self.world.now_us - at_us > SLACK_US and self._up_us < at_us:
                     self.fail("I1", f"run {process.run} starts on device {device}, which has been {what} for long")
 
-    def _check_written(self, process: Process) -> None:
+    def _check_written(self, process: MadeUpProcess) -> None:
         row = self.world.store.run(process.run)
         job = self.world.store.job(process.job)
         members = {} if row is None else {m["key"]: m for m in msgspec.json.decode(row.devices)}
@@ -136,7 +136,7 @@ class Checks:
         elif tuple(int(name.rpartition("-")[2]) for name, _ in member["devices"]) != process.devices:
             self.fail("I6", f"rank {process.key} of run {process.run} starts elsewhere than the disk says")
 
-    def _check_allowed(self, process: Process) -> None:
+    def _check_allowed(self, process: MadeUpProcess) -> None:
         promise = self.promises.get(process.job)
         if promise is None:
             return
@@ -152,7 +152,7 @@ class Checks:
             if record is None or record.state not in (ENDED if promise.after_any else ("completed",)):
                 self.fail("after", f"job {process.job} starts, and {number} is {record and record.state}")
 
-    def _check_mates(self, promise: Promise) -> None:
+    def _check_mates(self, promise: Acknowledged) -> None:
         """Not too many of an array at a time, and nobody beside somebody who wants to be alone."""
         # One that does not die of SIGKILL has ended its job all the same.
         live = {p.job for p in self.world.processes() if p.went and not p.doomed}
@@ -166,18 +166,18 @@ class Checks:
 
     # ------------------------------------------------------------------ ends of processes
 
-    def _on_end(self, process: Process) -> None:
+    def _on_end(self, process: MadeUpProcess) -> None:
         self.note(f"end {process.run} rank {process.key} code {process.code} signal {process.signal}")
         run = self.world.machine.runs.get(process.run)
         bad = process.signal is not None or process.code not in (0, None)
         if bad and run is not None and not process.stray:
             self._look_later(process)
 
-    def _look_later(self, lost: Process, *, sure: bool = False) -> None:
+    def _look_later(self, lost: MadeUpProcess, *, sure: bool = False) -> None:
         up_us = self._up_us
         self.world.at(self.world.now_us + SLACK_US, lambda: self._look_for_halves(lost, up_us, sure=sure))
 
-    def _look_for_halves(self, lost: Process, up_us: int, *, sure: bool) -> None:
+    def _look_for_halves(self, lost: MadeUpProcess, up_us: int, *, sure: bool) -> None:
         """A gang that lost a member goes on with as many as it may, or not at all."""
         if self.world.core is None or self._up_us != up_us or self.world.now_us - self._up_us < SLACK_US:
             self._look_later(lost)
@@ -233,7 +233,7 @@ class Checks:
 
     # ------------------------------------------------------------------ what is acknowledged
 
-    def on_accepted(self, uid: int, key: str, ids: Sequence[int], promises: Sequence[Promise]) -> None:
+    def on_accepted(self, uid: int, key: str, ids: Sequence[int], promises: Sequence[Acknowledged]) -> None:
         """A client was told that its jobs are on disk."""
         known = self.keys.setdefault((uid, key), list(ids))
         self.note(f"accepted {key} as {list(ids)}")
@@ -264,7 +264,7 @@ class Checks:
                 for device in free:
                     self.fail("I10", f"device {device} counts as free and run {process.run} uses it")
 
-    def _is_settling(self, process: Process) -> bool:
+    def _is_settling(self, process: MadeUpProcess) -> bool:
         """Of what the last daemon left, some is still being killed for a short while after a start."""
         return self.world.now_us - self._up_us <= SLACK_US or process.unkillable_until_us > self.world.now_us
 
@@ -320,5 +320,5 @@ class Checks:
                 self.fail("I9", f"job {record.id} shows exit code {record.exit_code}, and saw {saw}")
 
 
-def _is_current(job: Job | None, process: Process) -> bool:
+def _is_current(job: Job | None, process: MadeUpProcess) -> bool:
     return job is not None and job.live is not None and job.live.run == process.run

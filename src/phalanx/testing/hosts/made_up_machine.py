@@ -22,7 +22,7 @@ KILL_AGAIN_US: Final = 500_000
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class MadeUpProcess:
     """A program that stands at the gate, runs, or has ended."""
 
     run: str
@@ -57,29 +57,29 @@ class Script(Protocol):
         """Thousandths of a device that a member of this role uses."""
         ...
 
-    def begin(self, run: Run, members: Sequence[Process]) -> None:
+    def begin(self, run: MadeUpRun, members: Sequence[MadeUpProcess]) -> None:
         """These were let through the gate."""
         ...
 
-    def hear(self, run: Run, member: Process, message: Mapping[str, Any]) -> None:
+    def hear(self, run: MadeUpRun, member: MadeUpProcess, message: Mapping[str, Any]) -> None:
         """The scheduler says something."""
         ...
 
-    def feel(self, run: Run, member: Process, signal: str) -> None:
+    def feel(self, run: MadeUpRun, member: MadeUpProcess, signal: str) -> None:
         """A signal that can be caught."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class MadeUpRun:
     """A run directory and its shim."""
 
     name: str
     script: Script
     boot_id: str
-    members: dict[int, Process] = field(default_factory=dict)  # that went, the newest of each key
-    waiting: tuple[int, list[Process]] | None = None
-    strays: list[Process] = field(default_factory=list)
+    members: dict[int, MadeUpProcess] = field(default_factory=dict)  # that went, the newest of each key
+    waiting: tuple[int, list[MadeUpProcess]] | None = None
+    strays: list[MadeUpProcess] = field(default_factory=list)
     generation: int = 0
     shim: bool = True  # it lives
     done: bool = False  # it has written down that nothing is left
@@ -95,7 +95,7 @@ class Run:
         """Whether anybody was let through the gate."""
         return bool(self.members)
 
-    def living(self) -> list[Process]:
+    def living(self) -> list[MadeUpProcess]:
         """Everybody who is there, at the gate, beyond it, or left behind."""
         waiting = self.waiting[1] if self.waiting is not None else []
         return [each for each in (*self.members.values(), *waiting, *self.strays) if each.alive]
@@ -116,11 +116,11 @@ class Machine:
         """`delay_us(what)`: how long a message is under way, or a thing takes."""
         self.loop, self.context, self.delay_us = loop, context, delay_us
         self.boot_id = "boot-1"
-        self.runs: dict[str, Run] = {}  # directories
+        self.runs: dict[str, MadeUpRun] = {}  # directories
         self.scripts: Callable[[Order], Script] = _no_script
-        self.execs: list[tuple[int, Process]] = []
-        self.on_exec: list[Callable[[Process], None]] = []
-        self.on_end: list[Callable[[Process], None]] = []
+        self.execs: list[tuple[int, MadeUpProcess]] = []
+        self.on_exec: list[Callable[[MadeUpProcess], None]] = []
+        self.on_end: list[Callable[[MadeUpProcess], None]] = []
         self._pids = 1000
 
     # ------------------------------------------------------------------ time
@@ -129,7 +129,7 @@ class Machine:
         """Do this then, whatever becomes of the daemon."""
         self.loop.call_ranked(self.loop.now_us + delay_us, FIRST, call, context=self.context)
 
-    def order(self, run: str, obey: Callable[[Run], None]) -> None:
+    def order(self, run: str, obey: Callable[[MadeUpRun], None]) -> None:
         """A message to a shim: it comes after those before it, also if the daemon that sent it is gone."""
         found = self.runs.get(run)
         if found is None:
@@ -137,12 +137,12 @@ class Machine:
         found.inbox_us = max(found.inbox_us, self.loop.now_us + self.delay_us("order"))
         self.loop.call_ranked(found.inbox_us, FIRST, self._obey, run, obey, context=self.context)
 
-    def _obey(self, run: str, obey: Callable[[Run], None]) -> None:
+    def _obey(self, run: str, obey: Callable[[MadeUpRun], None]) -> None:
         found = self.runs.get(run)
         if found is not None and found.shim:
             obey(found)
 
-    def tell(self, run: Run, kind: str, **fields: Any) -> None:
+    def tell(self, run: MadeUpRun, kind: str, **fields: Any) -> None:
         """The shim says something to whoever listens now."""
         ear = run.daemon
         if ear is None or not run.shim:
@@ -153,13 +153,13 @@ class Machine:
 
     # ------------------------------------------------------------------ the gate
 
-    def prepare(self, order: Order, ear: Ear) -> Run:
+    def prepare(self, order: Order, ear: Ear) -> MadeUpRun:
         """A shim, and members at the gate."""
-        run = self.runs[order.run] = Run(order.run, self.scripts(order), self.boot_id, daemon=ear)
+        run = self.runs[order.run] = MadeUpRun(order.run, self.scripts(order), self.boot_id, daemon=ear)
         run.waiting = (order.generation, self._fork(run, order.generation, order.members))
         return run
 
-    def add(self, run: Run, generation: int, orders: Sequence[MemberOrder]) -> str | None:
+    def add(self, run: MadeUpRun, generation: int, orders: Sequence[MemberOrder]) -> str | None:
         """More members at a gate of their own; why not, if not."""
         taken = {key for key, member in run.members.items() if member.alive} & {order.rank for order in orders}
         if taken or run.waiting is not None or run.done or generation <= run.generation:
@@ -167,7 +167,7 @@ class Machine:
         run.waiting = (generation, self._fork(run, generation, orders))
         return None
 
-    def _fork(self, run: Run, generation: int, orders: Sequence[MemberOrder]) -> list[Process]:
+    def _fork(self, run: MadeUpRun, generation: int, orders: Sequence[MemberOrder]) -> list[MadeUpProcess]:
         job, _, attempt = run.name.partition(".")
         made = []
         for order in orders:
@@ -175,10 +175,10 @@ class Machine:
             role = order.env.get("PHALANX_ROLE", "")
             devices = tuple(int(uuid.rpartition("-")[2]) for uuid in _words(order.env.get("PHALANX_DEVICES", "")))
             who = (run.name, int(job), int(attempt), order.rank, generation, self._pids, self.loop.now_us)
-            made.append(Process(*who, role, devices, run.script.share(role)))
+            made.append(MadeUpProcess(*who, role, devices, run.script.share(role)))
         return made
 
-    def go(self, run: Run, generation: int) -> None:
+    def go(self, run: MadeUpRun, generation: int) -> None:
         """One word lets all of them through, unless somebody died there: then nobody goes."""
         if run.waiting is None or run.waiting[0] != generation:
             return
@@ -195,7 +195,7 @@ class Machine:
                 tell(member)
         run.script.begin(run, members)
 
-    def drop_waiting(self, run: Run) -> None:
+    def drop_waiting(self, run: MadeUpRun) -> None:
         """Whoever waits at the gate goes home."""
         if run.waiting is not None:
             for member in run.waiting[1]:
@@ -203,7 +203,7 @@ class Machine:
             run.waiting = None
             self._look(run)
 
-    def abort(self, run: Run) -> None:
+    def abort(self, run: MadeUpRun) -> None:
         """The members at the gate go home; without any beyond it, the run is over."""
         self.drop_waiting(run)
         if not run.went:
@@ -211,7 +211,7 @@ class Machine:
 
     # ------------------------------------------------------------------ ends
 
-    def end(self, run: Run, member: Process, code: int | None = None, signal: int | None = None) -> None:
+    def end(self, run: MadeUpRun, member: MadeUpProcess, code: int | None = None, signal: int | None = None) -> None:
         """A process is gone."""
         if not member.alive:
             return
@@ -225,11 +225,11 @@ class Machine:
             self.tell(run, "exit", rank=member.key, generation=member.generation, code=code, signal=signal, tail="")
         self._look(run)
 
-    def leave_behind(self, run: Run, member: Process) -> Process:
+    def leave_behind(self, run: MadeUpRun, member: MadeUpProcess) -> MadeUpProcess:
         """A member starts something that outlives it."""
         self._pids += 1
         who = (run.name, member.job, member.attempt, member.key, member.generation, self._pids, self.loop.now_us)
-        stray = Process(*who, member.role, member.devices, member.milli, stray=True, went=True)
+        stray = MadeUpProcess(*who, member.role, member.devices, member.milli, stray=True, went=True)
         run.strays.append(stray)
         return stray
 
@@ -240,14 +240,14 @@ class Machine:
             found.forgotten = True
             self._look(found)
 
-    def _look(self, run: Run) -> None:
+    def _look(self, run: MadeUpRun) -> None:
         if run.forgotten and not run.living():
             self.runs.pop(run.name, None)
         if run.shim and run.went and not run.done and run.waiting is None and not run.living():
             run.done = True
             self.tell(run, "empty")
 
-    def stop(self, run: Run, keys: Sequence[int] | None, signal: str, grace_s: float) -> None:
+    def stop(self, run: MadeUpRun, keys: Sequence[int] | None, signal: str, grace_s: float) -> None:
         """Signal these members (None: all and everything), and kill what is left of them after the grace."""
         if keys is None:
             self.drop_waiting(run)
@@ -259,7 +259,7 @@ class Machine:
         grace_us = 0 if signal == KILL else round(grace_s * 1e6)
         self.after(grace_us, lambda: self._kill(run, chosen, whole=keys is None))
 
-    def signal(self, run: Run, keys: Sequence[int] | None, signal: str) -> None:
+    def signal(self, run: MadeUpRun, keys: Sequence[int] | None, signal: str) -> None:
         """Only signal."""
         for key, member in list(run.members.items()):
             if member.alive and (keys is None or key in keys):
@@ -268,7 +268,7 @@ class Machine:
                 else:
                     run.script.feel(run, member, signal)
 
-    def _kill(self, run: Run, members: Sequence[Process], *, whole: bool) -> None:
+    def _kill(self, run: MadeUpRun, members: Sequence[MadeUpProcess], *, whole: bool) -> None:
         """Again and again, until nothing is left of whom it means."""
         keys = {member.key for member in members}
         meant = [*members, *(stray for stray in run.strays if whole or stray.key in keys)]
@@ -277,7 +277,7 @@ class Machine:
         if run.shim and any(process.alive for process in meant):
             self.after(KILL_AGAIN_US, lambda: self._kill(run, members, whole=whole))
 
-    def _slay(self, run: Run, process: Process) -> None:
+    def _slay(self, run: MadeUpRun, process: MadeUpProcess) -> None:
         """As SIGKILL does it: at once, unless the kernel does not let go."""
         if not process.alive:
             return
@@ -292,20 +292,20 @@ class Machine:
         if process.unkillable_until_us - now_us > STUCK_AFTER_US:
             self.after(STUCK_AFTER_US, lambda: self._tell_stuck(run))
 
-    def _tell_stuck(self, run: Run) -> None:
+    def _tell_stuck(self, run: MadeUpRun) -> None:
         if run.living() and not run.told_stuck:
             run.told_stuck = True
             self.tell(run, "stuck", message={"pids": [p.pid for p in run.living()]})
 
     # ------------------------------------------------------------------ words
 
-    def say(self, run: Run, member: Process, message: dict[str, Any]) -> None:
+    def say(self, run: MadeUpRun, member: MadeUpProcess, message: dict[str, Any]) -> None:
         """A member says something to the scheduler."""
         if member.alive:
             run.spoken[member.key, str(message.get("type"))] = message
             self.tell(run, "job", rank=member.key, message=message)
 
-    def hear(self, run: Run, keys: Sequence[int] | None, message: Mapping[str, Any]) -> None:
+    def hear(self, run: MadeUpRun, keys: Sequence[int] | None, message: Mapping[str, Any]) -> None:
         """The scheduler says something to members."""
         for key, member in list(run.members.items()):
             if member.alive and (keys is None or key in keys):
@@ -321,14 +321,14 @@ class Machine:
                 if run.shim:
                     self.abort(run)
 
-    def kill_shim(self, run: Run) -> None:
+    def kill_shim(self, run: MadeUpRun) -> None:
         """Its members go on, and nobody is there to say how they end."""
         run.shim = False
         for member in run.waiting[1] if run.waiting is not None else ():
             member.alive = False  # the gate is a pipe, and it broke
         run.waiting = None
 
-    def clear(self, run: Run) -> bool:
+    def clear(self, run: MadeUpRun) -> bool:
         """Kill what a dead shim left; False if something does not die."""
         for process in run.living():
             self._slay(run, process)
@@ -346,14 +346,14 @@ class Machine:
 
     # ------------------------------------------------------------------ questions
 
-    def processes(self) -> Iterator[Process]:
+    def processes(self) -> Iterator[MadeUpProcess]:
         """Everybody who lives."""
         for run in self.runs.values():
             yield from run.living()
 
-    def uses(self) -> dict[int, list[Process]]:
+    def uses(self) -> dict[int, list[MadeUpProcess]]:
         """Who is beyond the gate, by device."""
-        found: dict[int, list[Process]] = {}
+        found: dict[int, list[MadeUpProcess]] = {}
         for process in self.processes():
             if process.went:
                 for device in process.devices:

@@ -13,24 +13,24 @@ from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.service import Listing
 from phalanx.frontends.host.store import Change, StoreBroken, UpdateJob
 from phalanx.testing.hosts.host_world import HostWorld, caller_of
-from phalanx.testing.hosts.machine_rules import Checks, Promise
+from phalanx.testing.hosts.machine_rules import Acknowledged, Checks
 
 ADMIN: Final = Caller(0, "root", admin=True)
 #: Words that are said again and again until they are acknowledged.
 INSISTED: Final = ("cancel", "release")
 LOOKS: Final = ("rows", "why", "detail", "nodes", "queues", "share", "report", "report_eta", "gantt", "status")
 
-Chosen = tuple[int, Promise]
+Chosen = tuple[int, Acknowledged]
 
 
 @dataclass(slots=True)
-class Wish:
+class IntendedSubmit:
     """A submit that somebody is determined to make."""
 
     caller: Caller
     key: str
     submissions: list[Submission]
-    promises: list[Promise]
+    promises: list[Acknowledged]
     ids: list[int] = field(default_factory=list)
 
 
@@ -42,7 +42,7 @@ class People:
         self.world, self.checks, self.dice, self.troubles = world, checks, dice, troubles
         self.on_told: Callable[[], None] = lambda: None  # somebody got an answer
         self.fickle = True  # some change their minds just when a job starts
-        self.wishes: list[Wish] = []
+        self.wishes: list[IntendedSubmit] = []
         world.store.watchers.append(self._on_commit)
 
     def again(self, call: Callable[[], None]) -> None:
@@ -51,21 +51,21 @@ class People:
 
     # ------------------------------------------------------------------ submits
 
-    def submit(self, wish: Wish, copies_us: Sequence[int] = ()) -> None:
+    def submit(self, wish: IntendedSubmit, copies_us: Sequence[int] = ()) -> None:
         """Now, and once more after each of these times, as clients do that did not hear the answer."""
         self.wishes.append(wish)
         self._try(wish)
         for later_us in copies_us:
             self.world.at(self.world.now_us + later_us, lambda: self._try(wish))
 
-    def _try(self, wish: Wish) -> None:
+    def _try(self, wish: IntendedSubmit) -> None:
         self.world.ask(
             lambda core: core.submit(wish.caller, wish.submissions, wish.key, dry_run=False),
             lambda reply: self._on_submitted(wish, reply),
             lambda: self.again(lambda: self._try(wish)),
         )
 
-    def _on_submitted(self, wish: Wish, reply: list[Accepted] | Exception) -> None:
+    def _on_submitted(self, wish: IntendedSubmit, reply: list[Accepted] | Exception) -> None:
         if isinstance(reply, Exception):
             code = reply.refusal.code if isinstance(reply, Refused) else "unavailable"
             self.checks.note(f"refused {wish.key}: {code}")
@@ -129,7 +129,7 @@ class People:
             known = [each for each in known if each[1].elastic_least is not None] or known
         return self.dice.choice(known) if known else None
 
-    def _on_done(self, verb: str, number: int, promise: Promise, reply: object) -> None:
+    def _on_done(self, verb: str, number: int, promise: Acknowledged, reply: object) -> None:
         self.checks.note(f"{verb} {number}: {'no' if isinstance(reply, Exception) else 'done'}")
         if isinstance(reply, Exception):
             if _is_unavailable(reply):

@@ -13,12 +13,12 @@ from random import Random
 from typing import Any
 
 from phalanx.frontends.host.ports import Order
-from phalanx.frontends.sim.progress import Progress as Work
+from phalanx.frontends.sim.progress import GangProgress
 from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.model.gang import Gang
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.perfmodel.speedup import scaled_us
-from phalanx.testing.hosts.made_up_machine import KILL, SIGNALS, Machine, Process, Run
+from phalanx.testing.hosts.made_up_machine import KILL, SIGNALS, Machine, MadeUpProcess, MadeUpRun
 
 SPEAKS = ("shrink", "grow", "yield", "checkpoint")
 PARTS = ("startup", "productive", "snapshot", "restore", "resize", "lost", "idle_allocated", "free")
@@ -29,7 +29,7 @@ def shares_of(gang: Gang) -> dict[str, int]:
     return {role.name: min(MILLI, role.shape.amount(DEVICE_KIND)) for role in gang.roles}
 
 
-def hello_of(member: Process) -> dict[str, Any]:
+def hello_of(member: MadeUpProcess) -> dict[str, Any]:
     """How a member that understands everything greets."""
     return {"type": "hello", "rank": member.key, "pid": member.pid, "speaks": list(SPEAKS), "version": 1}
 
@@ -41,9 +41,9 @@ class WorkScript:
         """Nothing is done yet."""
         self._machine, self.gang, self._truth = machine, gang, truth
         self._books: dict[str, int] = dict.fromkeys(PARTS, 0)
-        self._work = Work(gang, self._books)
+        self._work = GangProgress(gang, self._books)
         self._shares = shares_of(gang)
-        self._run: Run | None = None
+        self._run: MadeUpRun | None = None
         self._change = ""
         self._token = 0
         self._said_us = -1
@@ -74,7 +74,7 @@ class WorkScript:
                 spoke = True
         return self._tell_progress(run, now_us) or spoke
 
-    def _tell_progress(self, run: Run, now_us: int) -> bool:
+    def _tell_progress(self, run: MadeUpRun, now_us: int) -> bool:
         seen = self._work.foresee(now_us) if self.gang.elastic else None
         member = next((m for m in run.members.values() if m.alive), None)
         if seen is None or member is None:
@@ -85,7 +85,7 @@ class WorkScript:
 
     # ------------------------------------------------------------------ what it does
 
-    def begin(self, run: Run, members: Sequence[Process]) -> None:
+    def begin(self, run: MadeUpRun, members: Sequence[MadeUpProcess]) -> None:
         """An attempt, or members that join one."""
         self._said_us = -1
         if run is not self._run:
@@ -98,7 +98,7 @@ class WorkScript:
                 self._work.resize(now_us, 1, pace_us)
             self._expect_end(run)
 
-    def hear(self, run: Run, member: Process, message: Mapping[str, Any]) -> None:
+    def hear(self, run: MadeUpRun, member: MadeUpProcess, message: Mapping[str, Any]) -> None:
         """It does what it is asked, at once."""
         kind, change = message["type"], message.get("id")
         answer = {"type": "answer", "id": change, "verdict": "done"}
@@ -116,24 +116,24 @@ class WorkScript:
             self._machine.say(run, member, answer)
             self._machine.end(run, member, 0)
 
-    def feel(self, run: Run, member: Process, signal: str) -> None:
+    def feel(self, run: MadeUpRun, member: MadeUpProcess, signal: str) -> None:
         """It dies of what it is sent."""
         if signal == "TERM":
             self._stop(run, saves=False)
             self._machine.end(run, member, signal=SIGNALS[signal])
 
-    def _stop(self, run: Run, *, saves: bool) -> None:
+    def _stop(self, run: MadeUpRun, *, saves: bool) -> None:
         if self._run is run:
             self._run = None
             self._token += 1
             self._work.stop(self._machine.loop.now_us, saves=saves)
 
-    def _expect_end(self, run: Run) -> None:
+    def _expect_end(self, run: MadeUpRun) -> None:
         self._token += 1
         token = self._token
         self._machine.after(self._work.done_us - self._machine.loop.now_us, lambda: self._finish(run, token))
 
-    def _finish(self, run: Run, token: int) -> None:
+    def _finish(self, run: MadeUpRun, token: int) -> None:
         if token == self._token:
             self._run = None
             for member in list(run.members.values()):
@@ -188,7 +188,7 @@ class RoughScript:
         """As its shape says."""
         return self.shares.get(role, MILLI)
 
-    def begin(self, run: Run, members: Sequence[Process]) -> None:
+    def begin(self, run: MadeUpRun, members: Sequence[MadeUpProcess]) -> None:
         """Everybody works until the end of the attempt, unless it fails before."""
         now_us = self.machine.loop.now_us
         if run.name not in self.ends_us:
@@ -200,7 +200,7 @@ class RoughScript:
             if self.temper.speaks and self.elastic:
                 self._greet(run, member)
 
-    def _plan_end(self, run: Run, member: Process, left_us: int) -> None:
+    def _plan_end(self, run: MadeUpRun, member: MadeUpProcess, left_us: int) -> None:
         rng = self._rng(run.name, f"end{member.key}")
         code = 0
         fails = _one_in(rng, self.temper.fails) or (member.attempt == 1 and _one_in(rng, self.temper.crashes))
@@ -213,7 +213,7 @@ class RoughScript:
         stays_us = rng.choice((10_000, 2_000_000, 90_000_000)) if _one_in(rng, self.temper.strays) else 0
         self.machine.after(left_us, lambda: self._end(run, member, code, stays_us))
 
-    def _end(self, run: Run, member: Process, code: int, stays_us: int) -> None:
+    def _end(self, run: MadeUpRun, member: MadeUpProcess, code: int, stays_us: int) -> None:
         if not member.alive:
             return
         if stays_us:
@@ -221,14 +221,14 @@ class RoughScript:
             self.machine.after(stays_us, lambda: self.machine.end(run, stray, 0))
         self.machine.end(run, member, code)
 
-    def _greet(self, run: Run, member: Process) -> None:
+    def _greet(self, run: MadeUpRun, member: MadeUpProcess) -> None:
         rng = self._rng(run.name, f"hello{member.key}")
         if _one_in(rng, self.temper.silent):
             return
         hello = hello_of(member)
         self.machine.after(rng.choice((0, 1_000, 400_000, 2_000_000)), lambda: self.machine.say(run, member, hello))
 
-    def hear(self, run: Run, member: Process, message: Mapping[str, Any]) -> None:
+    def hear(self, run: MadeUpRun, member: MadeUpProcess, message: Mapping[str, Any]) -> None:
         """It answers after a while, or not."""
         kind, asked = message["type"], message.get("id")
         rng = self._rng(run.name, f"{asked}/{member.key}/{kind}")
@@ -243,7 +243,7 @@ class RoughScript:
             code = rng.choice((0, 0, 1))
             self.machine.after(delay_us + rng.choice((0, 200_000)), lambda: self.machine.end(run, member, code))
 
-    def feel(self, run: Run, member: Process, signal: str) -> None:
+    def feel(self, run: MadeUpRun, member: MadeUpProcess, signal: str) -> None:
         """Some die at once, some take their time, some do not care."""
         rng = self._rng(run.name, f"{signal}/{member.key}")
         if signal == KILL or signal != "TERM" or _one_in(rng, self.temper.ignores_term):

@@ -33,9 +33,9 @@ from phalanx.model.snapshot import Snapshot
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US
 from phalanx.testing.hosts.host_world import HostWorld, Setup, caller_of, make_submission, small_node
-from phalanx.testing.hosts.machine_rules import BrokenRule, Checks, Promise
+from phalanx.testing.hosts.machine_rules import Acknowledged, BrokenRule, Checks
 from phalanx.testing.hosts.made_up_machine import Script, name_of
-from phalanx.testing.hosts.people import LOOKS, People, Wish
+from phalanx.testing.hosts.people import LOOKS, IntendedSubmit, People
 from phalanx.testing.hosts.scripts import RoughScript, Temper, shares_of
 from phalanx.testing.hosts.troubles import DELAYS_US, SLOW_DISK_US, Faults
 
@@ -120,7 +120,7 @@ class Trial:
     def _submit(self, index: int, count: int) -> None:
         rng = self.rng
         caller = caller_of(rng.choice(("ada", "bob")))
-        wish = Wish(caller, f"key-{index}", [], [])
+        wish = IntendedSubmit(caller, f"key-{index}", [], [])
         single = self._has("singletons") and self._one_in(4)
         array = (caller.uid, f"word{index}", rng.randint(1, 2)) if count > 1 else None
         gang = self._draw_gang(f"solo{rng.randint(0, 1)}" if single else f"j{index}")
@@ -134,7 +134,14 @@ class Trial:
         self.people.submit(wish, copies_us)
 
     def _add_to(
-        self, wish: Wish, gang: Gang, caller: Caller, array: tuple[int, str, int] | None, part: int, *, single: bool
+        self,
+        wish: IntendedSubmit,
+        gang: Gang,
+        caller: Caller,
+        array: tuple[int, str, int] | None,
+        part: int,
+        *,
+        single: bool,
     ) -> None:
         begin_s = self.rng.randint(1, 60) if self._has("begin") and self._one_in(4) else 0
         ids = {number: int(number) for number in gang.after.names}
@@ -147,7 +154,7 @@ class Trial:
             begin=f"+{begin_s}s" if begin_s else None,
             hold=self._has("holds") and self._one_in(6),
         )
-        promise = Promise(caller.uid, gang.name, array, (caller.uid, gang.name) if single else None)
+        promise = Acknowledged(caller.uid, gang.name, array, (caller.uid, gang.name) if single else None)
         promise.after, promise.after_any = tuple(ids.values()), gang.after.any_end
         promise.begin_us = self.world.now_us + begin_s * SECOND_US if begin_s else 0
         promise.elastic_least = gang.roles[0].sizes.least if gang.elastic and self._has("elastic") else None

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from phalanx.frontends.host.ports import CannotStart, Found, Launcher, MemberOrder, Order, Ready, RunEvent
-from phalanx.testing.hosts.made_up_machine import Machine, Run
+from phalanx.frontends.host.ports import CannotStart, FoundRun, Launcher, MemberOrder, Order, Ready, RunEvent
+from phalanx.testing.hosts.made_up_machine import Machine, MadeUpRun
 from phalanx.testing.hosts.virtual_loop import Life, new_context
 
 Listener = Callable[[RunEvent], Awaitable[None]]
@@ -104,7 +104,7 @@ class FakeLauncher:
         return self._ready(run)
 
     @staticmethod
-    def _ready(run: Run) -> Ready:
+    def _ready(run: MadeUpRun) -> Ready:
         assert run.waiting is not None
         generation, members = run.waiting
         return Ready(generation, {m.key: (m.pid, m.start) for m in members}, "weak")
@@ -122,11 +122,11 @@ class FakeLauncher:
             self._machine.runs.pop(run, None)
         raise CannotStart("a member died at the gate")
 
-    async def _ask(self, run: str, obey: Callable[[Run], None]) -> None:
+    async def _ask(self, run: str, obey: Callable[[MadeUpRun], None]) -> None:
         """Send an order and wait for the answer; returns too if there is none any more."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def answer(found: Run) -> None:
+        def answer(found: MadeUpRun) -> None:
             obey(found)
             self._machine.after(self._machine.delay_us("event"), lambda: _answer(answered))
 
@@ -204,7 +204,7 @@ class FakeLauncher:
 
     # ------------------------------------------------------------------ finding
 
-    async def find(self) -> list[Found]:
+    async def find(self) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         await self._take("find")
         found = [self._find_one(run) for run in list(self._machine.runs.values())]
@@ -212,7 +212,7 @@ class FakeLauncher:
             self._start_telling(run)
         return found
 
-    def _find_one(self, run: Run) -> Found:
+    def _find_one(self, run: MadeUpRun) -> FoundRun:
         machine = self._machine
         if run.boot_id != machine.boot_id:
             return _describe(run, alive=False, done=True, lost=run.went and not run.done, same_boot=False)
@@ -232,19 +232,19 @@ class FakeLauncher:
             self.bury(run)
         return _describe(run, alive=False, done=cleared, lost=run.went and not run.done)
 
-    def lose_shim(self, run: Run) -> None:
+    def lose_shim(self, run: MadeUpRun) -> None:
         """The line was cut: end what is left, and then tell of it."""
         if run.name in self._queues and self._life.alive:
             self._machine.clear(run)
             self.bury(run)
 
-    def bury(self, run: Run) -> None:
+    def bury(self, run: MadeUpRun) -> None:
         """Wait until nothing of a run without a shim is left."""
         if run.name not in self._burying:
             self._burying.add(run.name)
             asyncio.get_running_loop().create_task(self._bury(run), context=self._context)
 
-    async def _bury(self, run: Run) -> None:
+    async def _bury(self, run: MadeUpRun) -> None:
         while not self._machine.clear(run):  # noqa: ASYNC110 - nobody tells when the kernel lets go
             await asyncio.sleep(_BURY_S)
         for key, member in run.members.items():
@@ -263,9 +263,9 @@ def found_job(run: str) -> int:
     return int(run.partition(".")[0])
 
 
-def _describe(run: Run, *, alive: bool, done: bool, lost: bool, same_boot: bool = True) -> Found:
+def _describe(run: MadeUpRun, *, alive: bool, done: bool, lost: bool, same_boot: bool = True) -> FoundRun:
     exits = {key: (m.code, m.signal) for key, m in run.members.items() if m.noted}
-    return Found(
+    return FoundRun(
         run.name,
         alive=alive,
         went=run.went,

@@ -23,7 +23,7 @@ from phalanx.frontends.host.ports import Caller
 _NOT_HTTP = Refusal("usage", "this is not a request of HTTP/1.1", "see GET /openapi.json for what can be asked")
 
 
-class Connection(HttpToolsProtocol):
+class ApiConnection(HttpToolsProtocol):
     """What a request's scope carries as `state["connection"]`."""
 
     def __init__(self, *, crowd: Crowd, **given: Any) -> None:

@@ -23,7 +23,7 @@ CONNECTIONS_KEPT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ApiLimits:
     """Bounds of the API; sizes in bytes, times in seconds."""
 
     body_bytes: int = 1 << 20
@@ -52,7 +52,7 @@ class Limits:
 class Crowd:
     """Who is connected. TCP connections have no uid yet and count as one user."""
 
-    limits: Limits
+    limits: ApiLimits
     own_uids: frozenset[int] = field(default_factory=lambda: frozenset({0, os.geteuid()}))
     total: int = 0
     by_uid: Counter[int | None] = field(default_factory=Counter)
@@ -79,10 +79,10 @@ class Crowd:
             del self.by_uid[uid]
 
 
-class Rates:
+class RequestRates:
     """Requests a second, by user; nobody in particular (no valid token) is one user too."""
 
-    def __init__(self, limits: Limits, now_s: Callable[[], float]) -> None:
+    def __init__(self, limits: ApiLimits, now_s: Callable[[], float]) -> None:
         self._rate = limits.requests_per_s
         self._burst = limits.requests_burst
         self._now_s = now_s

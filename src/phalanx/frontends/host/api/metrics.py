@@ -1,6 +1,6 @@
 """Numbers for Prometheus, with names that stay.
 
-Counters and histograms are told by the core as things happen (`Meters`); gauges are read from the core
+Counters and histograms are told by the core as things happen (`PrometheusMeters`); gauges are read from the core
 when somebody scrapes, so that nothing has to be kept in step. Labels are few and closed: a job's name or
 number is never one, or the number of series would grow with the number of jobs.
 """
@@ -41,7 +41,7 @@ _MOMENTS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 _PAUSES: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
-class Meters:
+class PrometheusMeters:
     """What the core counts, in a registry of its own: other parts of the process export nothing here."""
 
     def __init__(self) -> None:

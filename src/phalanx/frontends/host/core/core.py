@@ -18,11 +18,11 @@ from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live
 from phalanx.frontends.host.core.planner import Begin, Leave
 from phalanx.frontends.host.core.predict import Predictions
-from phalanx.frontends.host.core.reading import Reading
+from phalanx.frontends.host.core.reading import ProgressReader
 from phalanx.frontends.host.core.recovery import Recovery
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
-from phalanx.frontends.host.core.telling import Teller
+from phalanx.frontends.host.core.telling import Telling
 from phalanx.frontends.host.core.verbs import Verbs
 from phalanx.frontends.host.core.watching import Watching
 from phalanx.frontends.host.launching.logs import read_log
@@ -71,7 +71,7 @@ class Core:
         self.watching = Watching(hub, devices, self.starting, rules)
         self.forecaster = Forecaster(hub, self.predictions)
         self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
-        self.teller = Teller(hub, self.forecaster)
+        self.teller = Telling(hub, self.forecaster)
         self.verbs = Verbs(hub, self.admission, self.ending)
         self.house = Housekeeping(hub)
         self.stopping = asyncio.Event()
@@ -109,7 +109,7 @@ class Core:
     async def run(self) -> None:
         """Plan whenever something happened, until told to stop."""
         loop = asyncio.get_running_loop()
-        beside = [loop.create_task(self.watching.run()), loop.create_task(Reading(self.hub, self.books).run())]
+        beside = [loop.create_task(self.watching.run()), loop.create_task(ProgressReader(self.hub, self.books).run())]
         try:
             while not self.stopping.is_set() and not self.hub.broken.is_set():
                 await self._turn()

@@ -19,7 +19,7 @@ _PREFIXES = ("PHALANX_", "PET_", "TORCHELASTIC_")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SharedEnvironment:
     """What all members of an attempt share."""
 
     uuids: Sequence[str]  # by device index
@@ -32,7 +32,9 @@ def clean(env: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in env.items() if key not in _OURS and not key.startswith(_PREFIXES)}
 
 
-def environment(base: Mapping[str, str], job: Job, live: Live, member: Member, setting: Setting) -> dict[str, str]:
+def environment(
+    base: Mapping[str, str], job: Job, live: Live, member: Member, setting: SharedEnvironment
+) -> dict[str, str]:
     """Everything a member finds in its environment."""
     present = [each for each in live.present() if not each.leaving]
     world = len(present)

@@ -52,7 +52,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SeatChange:
     """A running gang sits on other seats from now on."""
 
     gang: int
@@ -66,7 +66,7 @@ class Change:
 class Acts:
     """What a planning pass wants done, in order, and when to plan again without an event."""
 
-    done: list[Begin | Leave | Change] = field(default_factory=list)
+    done: list[Begin | Leave | SeatChange] = field(default_factory=list)
     infeasible: list[int] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     wake_at_us: int | None = None
@@ -276,7 +276,7 @@ class Planner:
                 acts.done.append(Leave(decision.gang, decision.cause, decision.beneficiary))
             elif isinstance(decision, Resize):
                 was = before[decision.gang]
-                acts.done.append(Change(decision.gang, was, decision.seats, decision.cause, decision.beneficiary))
+                acts.done.append(SeatChange(decision.gang, was, decision.seats, decision.cause, decision.beneficiary))
             elif isinstance(decision, Move | Repair | Restart):
                 acts.done.append(Begin(decision.gang, decision.seats, again=True))
         acts.infeasible += plan.infeasible

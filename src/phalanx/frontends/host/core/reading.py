@@ -62,7 +62,7 @@ class Matcher:
         self._process = None
 
 
-class Reading:
+class ProgressReader:
     """Looks into the logs of running jobs that asked for it."""
 
     def __init__(self, hub: Hub, books: Books) -> None:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
-from phalanx.frontends.host.strangers import Rules, Watch, find_strangers
+from phalanx.frontends.host.strangers import Rules, StrangerWatch, find_strangers
 
 
 def check_driver(around: Surroundings) -> list[Finding]:
@@ -37,7 +37,11 @@ def check_gpus(around: Surroundings) -> list[Finding]:
     found = [Finding("gpus", "ok", f"{names} in {islands} island{'s' if islands > 1 else ''}")]
     rules = Rules(around.settings.display_processes, around.settings.small_use_bytes)
     watch = find_strangers(
-        around.devices.read(), range(len(listed)), lambda _, pid: _is_ours(around, pid), before=Watch(), rules=rules
+        around.devices.read(),
+        range(len(listed)),
+        lambda _, pid: _is_ours(around, pid),
+        before=StrangerWatch(),
+        rules=rules,
     )
     for index, stranger in sorted(watch.held.items()):
         fix = "it counts as busy until that has ended"

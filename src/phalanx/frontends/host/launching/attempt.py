@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from phalanx.frontends.host.launching.directory import Facts
+from phalanx.frontends.host.launching.directory import RunFacts
 from phalanx.frontends.host.launching.line import Line
 from phalanx.frontends.host.ports import CannotStart, RunEvent
 from phalanx.frontends.host.shim.bounds import (
@@ -36,15 +36,15 @@ NONSENSE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 Listener = Callable[[RunEvent], Awaitable[None]]
 
 
-class Attempt:
+class ShimLink:
     """A run that the daemon has to do with."""
 
     def __init__(
         self,
-        facts: Facts,
-        on_cut: Callable[[Attempt], None],
-        on_empty: Callable[[Attempt], None],
-        on_stuck: Callable[[Attempt], None],
+        facts: RunFacts,
+        on_cut: Callable[[ShimLink], None],
+        on_empty: Callable[[ShimLink], None],
+        on_stuck: Callable[[ShimLink], None],
     ) -> None:
         """`on_cut`: the line has ended and nobody here wanted that.
 

@@ -12,7 +12,7 @@ from typing import Any
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import WEAK, CgroupRoot, find_ground, open_group
-from phalanx.frontends.host.launching.directory import Facts, MadeRun, Runs
+from phalanx.frontends.host.launching.directory import MadeRun, RunFacts, Runs
 from phalanx.frontends.host.launching.spawning import Spawned, check_user, spawn
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
 from phalanx.frontends.host.shim.members import part_name
@@ -45,7 +45,7 @@ class Maker:
         """Where cgroups can be made, if anywhere; found out when first asked."""
         return find_ground(f"phalanx.{self._name}", self._manner.contain)
 
-    def make(self, order: Order) -> tuple[MadeRun, Facts, Spawned]:
+    def make(self, order: Order) -> tuple[MadeRun, RunFacts, Spawned]:
         """The directory, the cgroup and the process; raises CannotStart, and then nothing is left."""
         if self._manner.drop_privileges:
             check_user(order)
@@ -67,13 +67,13 @@ class Maker:
             raise
         return made, facts, spawned
 
-    def _make_facts(self, order: Order) -> Facts:
+    def _make_facts(self, order: Order) -> RunFacts:
         uid = order.uid if self._manner.drop_privileges else os.geteuid()
         group = self.ground.make(order.run, uid, order.pids_max) if self.ground is not None else None
         kind, path = (group.kind, group.path) if group is not None else (WEAK, None)
-        return Facts(order.run, uid, read_boot_id(), f"PHALANX_MARK={self._name}:{order.run}:", kind, path)
+        return RunFacts(order.run, uid, read_boot_id(), f"PHALANX_MARK={self._name}:{order.run}:", kind, path)
 
-    def _make_launch(self, order: Order, facts: Facts) -> dict[str, Any]:
+    def _make_launch(self, order: Order, facts: RunFacts) -> dict[str, Any]:
         return {
             "version": 1,
             "run": order.run,
@@ -93,7 +93,7 @@ class Maker:
             "drop": [order.uid, order.gid] if self._manner.drop_privileges else None,
         }
 
-    def make_members(self, facts: Facts, generation: int, members: Iterable[MemberOrder]) -> list[dict[str, Any]]:
+    def make_members(self, facts: RunFacts, generation: int, members: Iterable[MemberOrder]) -> list[dict[str, Any]]:
         """Members as a shim wants them: with where to speak, and the mark by which they are known again."""
         path = self._runs.path / facts.run
         word, _, value = facts.mark.partition("=")
@@ -106,7 +106,7 @@ class Maker:
         return made
 
     def admit(
-        self, facts: Facts, shim_pid: int | None, generation: int, pids: Mapping[int, tuple[int, int]]
+        self, facts: RunFacts, shim_pid: int | None, generation: int, pids: Mapping[int, tuple[int, int]]
     ) -> list[int]:
         """Put members that wait at the gate into their cgroups, if they are who the shim says; who could not be."""
         group = open_group(facts.containment, facts.cgroup)
@@ -123,7 +123,7 @@ class Maker:
     def remove_group(self, run: str, path: str | None = None) -> bool:
         """Take away the cgroup of a run, wherever an earlier daemon made it; False if somebody is still in it."""
         here = self.ground is None or self.ground.remove(run)
-        return here and (path is None or containment.Group(path).remove())
+        return here and (path is None or containment.Cgroup(path).remove())
 
     def close(self) -> None:
         """Leave nothing behind where no run is left."""

@@ -28,7 +28,7 @@ NOT_PERMITTED = 126
 NOT_FOUND = 127
 
 
-class Member:
+class MemberProcess:
     """One process of the gang, as the shim knows it."""
 
     __slots__ = ("code", "exited", "generation", "log", "pid", "pump", "rank", "signal", "start")

@@ -12,7 +12,7 @@ from typing import assert_never
 
 import msgspec
 
-from phalanx.frontends.host.store.connection import Connection
+from phalanx.frontends.host.store.connection import SqlConnection
 from phalanx.frontends.host.store.faults import Fault, find_fault
 from phalanx.frontends.host.store.queries import find_key
 from phalanx.frontends.host.store.records import (
@@ -41,7 +41,7 @@ _FRESH = _COLUMNS.index("submit_wall") + 1
 _FRESH_REST = JobRecord.__struct_defaults__[-len(_COLUMNS[_FRESH:]) - 1 : -1]
 
 
-def apply_group(connection: Connection, writes: Iterable[Sequence[Change]]) -> list[Outcome]:
+def apply_group(connection: SqlConnection, writes: Iterable[Sequence[Change]]) -> list[Outcome]:
     """Apply the writes in order, in one durable transaction; an error that is nobody's own fails all and is raised."""
     outcomes: list[Outcome] = []
     connection.execute("BEGIN IMMEDIATE")
@@ -59,7 +59,7 @@ def apply_group(connection: Connection, writes: Iterable[Sequence[Change]]) -> l
     return outcomes
 
 
-def apply_change(connection: Connection, change: Change) -> object:
+def apply_change(connection: SqlConnection, change: Change) -> object:
     """One change inside the open transaction."""
     match change:
         case InsertJobs():
@@ -75,7 +75,7 @@ def apply_change(connection: Connection, change: Change) -> object:
     return None
 
 
-def _apply_small(connection: Connection, change: PutRun | DropRun | PutMeta | AddEstimate | CloseEstimate) -> None:
+def _apply_small(connection: SqlConnection, change: PutRun | DropRun | PutMeta | AddEstimate | CloseEstimate) -> None:
     match change:
         case PutRun(record):
             row = msgspec.structs.astuple(record)
@@ -97,7 +97,7 @@ def _apply_small(connection: Connection, change: PutRun | DropRun | PutMeta | Ad
             assert_never(change)
 
 
-def _insert_jobs(connection: Connection, change: InsertJobs) -> list[int]:
+def _insert_jobs(connection: SqlConnection, change: InsertJobs) -> list[int]:
     if change.key is not None:
         known = find_key(connection, change.uid, change.key)
         if known is not None:
@@ -119,7 +119,7 @@ def _insert_jobs(connection: Connection, change: InsertJobs) -> list[int]:
     return list(ids)
 
 
-def _find_next_ids(connection: Connection, table: str, count: int) -> range:
+def _find_next_ids(connection: SqlConnection, table: str, count: int) -> range:
     """Numbers that were never given in this table. AUTOINCREMENT notes them as soon as a row has the last of them."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     first = 1 + (row[0] if row else 0)
@@ -131,14 +131,14 @@ def _update_statement(columns: tuple[str, ...]) -> str:
     return f"UPDATE job SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?"  # noqa: S608
 
 
-def _update_job(connection: Connection, change: UpdateJob) -> None:
+def _update_job(connection: SqlConnection, change: UpdateJob) -> None:
     statement = _update_statement(tuple(change.columns))
     connection.execute(statement, (*change.columns.values(), change.id))
     if not connection.execute("SELECT changes()").fetchone()[0]:
         raise LookupError(f"there is no job {change.id} to update")
 
 
-def _add_events(connection: Connection, change: AddEvents) -> list[int]:
+def _add_events(connection: SqlConnection, change: AddEvents) -> list[int]:
     numbers = _find_next_ids(connection, "event", len(change.events))
     connection.executemany(
         "INSERT INTO event (seq, job, event, at_us, wall, data) VALUES (?, ?, ?, ?, ?, ?)",
@@ -150,7 +150,7 @@ def _add_events(connection: Connection, change: AddEvents) -> list[int]:
 # ------------------------------------------------------------------- retention
 
 
-def _forget(connection: Connection, change: Forget) -> int:
+def _forget(connection: SqlConnection, change: Forget) -> int:
     gone = _forget_jobs(connection, change.jobs_before_us, change.limit)
     # The clock never goes back, so old events are a prefix.
     events = connection.execute(
@@ -165,7 +165,7 @@ def _forget(connection: Connection, change: Forget) -> int:
     return gone + len(events) + len(estimates)
 
 
-def _forget_jobs(connection: Connection, before_us: int, limit: int) -> int:
+def _forget_jobs(connection: SqlConnection, before_us: int, limit: int) -> int:
     """Ended jobs; a key goes with the last job that it stands for."""
     old = f"SELECT id FROM job WHERE {ENDED_SQL} AND {END_SQL} < ? ORDER BY {END_SQL} LIMIT ?"  # noqa: S608
     ids = connection.execute(old, (before_us, limit)).fetchall()

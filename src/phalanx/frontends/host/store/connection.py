@@ -29,7 +29,7 @@ class Cursor(Protocol):
         ...
 
 
-class Connection(Protocol):
+class SqlConnection(Protocol):
     """What the SQL layer needs: `sqlite3` in the daemon, `apsw` with a disk that loses power in tests."""
 
     @property
@@ -67,7 +67,7 @@ def connect_checker(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
-def prepare_writer(connection: Connection) -> None:
+def prepare_writer(connection: SqlConnection) -> None:
     """Settings of the one connection that writes."""
     connection.execute("PRAGMA journal_mode = WAL")
     # Not NORMAL: it loses acknowledged commits at a power loss (tests/host/store/test_power_loss.py shows it).
@@ -79,6 +79,6 @@ def prepare_writer(connection: Connection) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
 
 
-def write_checkpoint(connection: Connection, mode: str = "PASSIVE") -> None:
+def write_checkpoint(connection: SqlConnection, mode: str = "PASSIVE") -> None:
     """Copy the log into the database file; what readers still look at is left for the next time."""
     connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()

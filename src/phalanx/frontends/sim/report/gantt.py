@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from phalanx.control.spec.quantity import SECOND_US
-from phalanx.frontends.sim.report.lanes import Boxes, Change, Shade, lay_out, limit_boxes
+from phalanx.frontends.sim.report.lanes import Boxes, HoldingChange, Shade, lay_out, limit_boxes
 from phalanx.frontends.sim.report.stays import Meter, Stretch
 from phalanx.frontends.sim.result import GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario
@@ -22,7 +22,7 @@ _STORY_MOST: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class NodeMark:
     """Something that happened to a node, or was planned for it."""
 
     node: str
@@ -32,7 +32,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Tooltip:
     """What is told about a gang on pointing at it."""
 
     name: str
@@ -52,7 +52,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GanttRow:
     """One gang as a row: stretches as (from, to, wait or run or hold, members)."""
 
     gang: int  # number in the list of those told about
@@ -68,10 +68,10 @@ class Picture:
     boxes_all: int
     share_drawn: float  # of all device time, how much the boxes show one by one
     shade: Shade | None
-    marks: list[Mark]
-    rows: list[Row]
+    marks: list[NodeMark]
+    rows: list[GanttRow]
     gangs_all: int
-    told: list[Told]
+    told: list[Tooltip]
 
 
 def draw_picture(
@@ -118,21 +118,21 @@ def choose_rows(gangs: Sequence[GangResult], stories: Sequence[list[Stretch]], l
     return sorted(present[:ROWS_MOST], key=lambda index: (gangs[index].submit_us, index))
 
 
-def find_marks(scenario: Scenario, result: SimResult, horizon: tuple[int, int]) -> Iterator[Mark]:
+def find_marks(scenario: Scenario, result: SimResult, horizon: tuple[int, int]) -> Iterator[NodeMark]:
     """Nodes out of service and windows, cut to the horizon."""
     first, last = horizon
     outages = result.outages if result.outages is not None else _planned_outages(scenario)
-    found = [Mark(node, start, last if end is None else end, "down") for node, start, end in outages]
+    found = [NodeMark(node, start, last if end is None else end, "down") for node, start, end in outages]
     for window in scenario.windows:
         what = "maintenance" if window.maintenance else "reservation"
-        found += [Mark(node, window.start_us, window.end_us, what) for node in window.nodes]
+        found += [NodeMark(node, window.start_us, window.end_us, what) for node in window.nodes]
     for mark in found:
         start, end = max(mark.start_us, first), min(mark.end_us, last)
         if end > start:
-            yield Mark(mark.node, start, end, mark.what)
+            yield NodeMark(mark.node, start, end, mark.what)
 
 
-def _longest(marks: Iterable[Mark]) -> list[Mark]:
+def _longest(marks: Iterable[NodeMark]) -> list[NodeMark]:
     """As many as can be told apart: on thousands of nodes over months, short outages are thinner than a line."""
     return sorted(marks, key=lambda mark: mark.start_us - mark.end_us)[:MARKS_MOST]
 
@@ -151,29 +151,29 @@ def _planned_outages(scenario: Scenario) -> list[tuple[str, int, int | None]]:
     return [*found, *((node, start, None) for node, start in down.items())]
 
 
-def _read_changes(stories: Sequence[list[Stretch]]) -> Iterator[Change]:
+def _read_changes(stories: Sequence[list[Stretch]]) -> Iterator[HoldingChange]:
     """Stories as changes of what is held; each ends with nothing."""
     for index, story in enumerate(stories):
         held = False
         for stretch in story:
             if stretch.units_by_node or held:
-                yield Change(stretch.start_us, index, stretch.what, stretch.units_by_node)
+                yield HoldingChange(stretch.start_us, index, stretch.what, stretch.units_by_node)
             held = bool(stretch.units_by_node)
         if held:
-            yield Change(story[-1].end_us, index, "wait", {})
+            yield HoldingChange(story[-1].end_us, index, "wait", {})
 
 
-def _row(number: int, story: Sequence[Stretch]) -> Row:
-    return Row(
+def _row(number: int, story: Sequence[Stretch]) -> GanttRow:
+    return GanttRow(
         number, [(each.start_us / SECOND_US, each.end_us / SECOND_US, each.what, each.members) for each in story]
     )
 
 
-def _tell(scenario: Scenario, gang: GangResult, index: int, meter: Meter, unused: float) -> Told:
+def _tell(scenario: Scenario, gang: GangResult, index: int, meter: Meter, unused: float) -> Tooltip:
     asked = scenario.gangs[index]
     reason = gang.wait_reason or gang.reason
     plain = len(gang.history) <= 2 and all(entry.event in ("bind", "complete") for entry in gang.history)
-    return Told(
+    return Tooltip(
         *(gang.name, gang.user, gang.queue or asked.queue, gang.state, gang.submit_us / SECOND_US),
         start_s=_seconds(gang.start_us),
         end_s=_seconds(gang.end_us),

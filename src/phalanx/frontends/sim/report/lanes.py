@@ -25,7 +25,7 @@ _SHADE_COLUMNS: Final = 480
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HoldingChange:
     """From now on a gang holds this, and runs or does not."""
 
     at_us: int
@@ -130,7 +130,7 @@ class _Board:
         self.held: dict[int, _Held] = {}
         self.boxes: list[tuple[int, int, int, int, int, int]] = []
 
-    def release(self, change: Change) -> None:
+    def release(self, change: HoldingChange) -> None:
         """First half of a change: close what ends, and everything if the gang stops or starts to run."""
         held = self.held.setdefault(change.gang, _Held())
         if not change.units_by_node:
@@ -154,7 +154,7 @@ class _Board:
                 del held.places[node]
         held.what = change.what
 
-    def take(self, change: Change) -> None:
+    def take(self, change: HoldingChange) -> None:
         """Second half: open what is new."""
         for node, units in change.units_by_node.items():
             held = self.held[change.gang]
@@ -163,21 +163,21 @@ class _Board:
             if more > 0 and node in self.nodes:
                 places += [(low, high, change.at_us) for low, high in self.nodes[node].take(more)]
 
-    def _leave(self, change: Change) -> None:
+    def _leave(self, change: HoldingChange) -> None:
         held = self.held.pop(change.gang)
         for node, places in held.places.items():
             for place in places:
                 self._close(change, node, place, held.what)
                 self.nodes[node].give(place[0], place[1])
 
-    def _close(self, change: Change, node: str, place: tuple[int, int, int], what: What) -> None:
+    def _close(self, change: HoldingChange, node: str, place: tuple[int, int, int], what: What) -> None:
         low, high, since = place
         if change.at_us > since:
             top = self.tops[node]
             self.boxes.append((change.gang, int(what == "run"), top + low, top + high, since, change.at_us))
 
 
-def lay_out(capacity_by_node: Mapping[str, int], changes: Iterable[Change]) -> Boxes | None:
+def lay_out(capacity_by_node: Mapping[str, int], changes: Iterable[HoldingChange]) -> Boxes | None:
     """All boxes of a run, or nothing if there are too many places to lay out. Every gang's last change empties it."""
     ordered = sorted(changes, key=lambda change: (change.at_us, change.gang))
     if sum(len(change.units_by_node) for change in ordered) > PLACES_MOST:

@@ -12,14 +12,14 @@ import numpy as np
 
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.frontends.sim.report.cdf import Curve
-from phalanx.frontends.sim.report.facts import Facts, Pictures
-from phalanx.frontends.sim.report.gantt import Picture, Told
+from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
+from phalanx.frontends.sim.report.gantt import Picture, Tooltip
 from phalanx.frontends.sim.report.lanes import Boxes, Shade
 from phalanx.frontends.sim.report.steps import IntArray
 from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of
 
 
-def make_payload(runs: Sequence[Facts], unit: str) -> str:
+def make_payload(runs: Sequence[ReportFacts], unit: str) -> str:
     """One JSON text for all runs that have pictures."""
     drawn = [(facts, facts.pictures) for facts in runs if facts.pictures is not None]
     ledgers = {policy: ledger_of(group) for policy, group in by_policy(runs).items()}
@@ -41,7 +41,7 @@ def encode(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _run(facts: Facts, pictures: Pictures) -> dict[str, object]:
+def _run(facts: ReportFacts, pictures: Pictures) -> dict[str, object]:
     usage = pictures.usage
     return {
         "policy": facts.policy,
@@ -109,7 +109,7 @@ def _picture(picture: Picture) -> dict[str, object]:
     return found
 
 
-def _told(gang: Told, words: _Words) -> list[object]:
+def _told(gang: Tooltip, words: _Words) -> list[object]:
     """A list, since there are thousands of them; the page's script names the places."""
     return [
         *(gang.name, words.number(gang.user), words.number(gang.queue), words.number(gang.state)),

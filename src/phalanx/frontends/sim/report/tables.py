@@ -9,7 +9,7 @@ from typing import Final
 
 from phalanx.frontends.sim.metrics import LEDGER_PARTS
 from phalanx.frontends.sim.printing import Sheet
-from phalanx.frontends.sim.report.facts import Facts
+from phalanx.frontends.sim.report.facts import ReportFacts
 
 #: Parts of the ledger without their sum, in the order of the bars.
 PARTS: Final = tuple(part for part in LEDGER_PARTS if part != "capacity")
@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableRow:
     """One row of a table."""
 
     label: str
@@ -51,7 +51,7 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class _Metric:
     label: str
-    value: Callable[[Facts], float | None]
+    value: Callable[[ReportFacts], float | None]
     say: Callable[[float], str]
     better: int = 0  # 1: more is better, -1: less is, 0: it depends
     always: bool = True  # also where everybody has none
@@ -91,8 +91,8 @@ def say_decimal(value: float) -> str:
     return f"{value:,.2f}"
 
 
-def _metric(key: str, scale: float = 1.0) -> Callable[[Facts], float | None]:
-    def read(facts: Facts) -> float | None:
+def _metric(key: str, scale: float = 1.0) -> Callable[[ReportFacts], float | None]:
+    def read(facts: ReportFacts) -> float | None:
         value = facts.metrics.get(key)
         return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value / scale
 
@@ -126,15 +126,15 @@ _KNOWN: Final = frozenset(
 )  # fmt: skip
 
 
-def by_policy(runs: Sequence[Facts]) -> dict[str, list[Facts]]:
+def by_policy(runs: Sequence[ReportFacts]) -> dict[str, list[ReportFacts]]:
     """Runs of each policy, in the order in which they were asked for."""
-    found: dict[str, list[Facts]] = {}
+    found: dict[str, list[ReportFacts]] = {}
     for facts in runs:
         found.setdefault(facts.policy, []).append(facts)
     return found
 
 
-def compare(runs: Sequence[Facts], unit: str) -> list[Line]:
+def compare(runs: Sequence[ReportFacts], unit: str) -> list[TableRow]:
     """Metrics down, policies across. With several seeds each is a mean with the standard deviation behind it."""
     groups = list(by_policy(runs).values())
     extra = [key for key in _other_keys(runs) if any(_metric(key)(facts) for facts in runs)]
@@ -147,16 +147,16 @@ def compare(runs: Sequence[Facts], unit: str) -> list[Line]:
     return lines
 
 
-def _has_deadlines(runs: Sequence[Facts], metric: _Metric) -> bool:
+def _has_deadlines(runs: Sequence[ReportFacts], metric: _Metric) -> bool:
     return metric.label == "deadlines met" and any(facts.deadlines for facts in runs)
 
 
-def _other_keys(runs: Sequence[Facts]) -> list[str]:
+def _other_keys(runs: Sequence[ReportFacts]) -> list[str]:
     keys = dict.fromkeys(key for facts in runs for key in facts.metrics)
     return [key for key in keys if key not in _KNOWN]
 
 
-def _line(metric: _Metric, values: Sequence[Sequence[float | None]], runs: Sequence[Facts]) -> Line:
+def _line(metric: _Metric, values: Sequence[Sequence[float | None]], runs: Sequence[ReportFacts]) -> TableRow:
     means = [mean([value for value in each if value is not None]) for each in values]
     told = [None if value is None else metric.say(value) for value in means]
     goal = None
@@ -171,10 +171,10 @@ def _line(metric: _Metric, values: Sequence[Sequence[float | None]], runs: Seque
         wide = spread([value for value in each if value is not None])
         said = text + (f" ± {metric.say(wide)}" if wide else "")
         cells.append(Cell(_out_of(said, _total(metric, runs)), best=text == goal))
-    return Line(metric.label, tuple(cells))
+    return TableRow(metric.label, tuple(cells))
 
 
-def _total(metric: _Metric, runs: Sequence[Facts]) -> int:
+def _total(metric: _Metric, runs: Sequence[ReportFacts]) -> int:
     """How many there are in all, where that is part of the number."""
     if metric.label == "gangs completed":
         return runs[0].gangs
@@ -200,7 +200,7 @@ def spread(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
 
 
-def ledger_of(runs: Sequence[Facts]) -> dict[str, float]:
+def ledger_of(runs: Sequence[ReportFacts]) -> dict[str, float]:
     """Mean device-seconds by part over runs of one policy; parts that a later ledger adds are kept."""
     found: dict[str, list[float]] = {part: [] for part in PARTS}
     for facts in runs:
@@ -224,7 +224,7 @@ def share_out(ledger: Mapping[str, float], of: int = 1000) -> dict[str, int]:
     return shares
 
 
-def ledger_lines(runs: Sequence[Facts]) -> list[Line]:
+def ledger_lines(runs: Sequence[ReportFacts]) -> list[TableRow]:
     """Shares of the ledger, parts down, policies across; every column sums to 100.0 %."""
     ledgers = [ledger_of(group) for group in by_policy(runs).values()]
     shares = [share_out(ledger) for ledger in ledgers]
@@ -235,12 +235,12 @@ def ledger_lines(runs: Sequence[Facts]) -> list[Line]:
             Cell(f"{share.get(part, 0) / 10:.1f} %" if ledger.get(part) else "–")
             for share, ledger in zip(shares, ledgers, strict=True)
         ]
-        lines.append(Line(PART_WORDS.get(part, part.replace("_", " ")), tuple(cells)))
+        lines.append(TableRow(PART_WORDS.get(part, part.replace("_", " ")), tuple(cells)))
     return lines
 
 
-def seeds_sheet(runs: Sequence[Facts], unit: str) -> Sheet:
+def seeds_sheet(runs: Sequence[ReportFacts], unit: str) -> Sheet:
     """The comparison for a terminal."""
-    lines = [*compare(runs, unit), *(Line(f"  {line.label}", line.cells) for line in ledger_lines(runs))]
+    lines = [*compare(runs, unit), *(TableRow(f"  {line.label}", line.cells) for line in ledger_lines(runs))]
     rows = tuple((line.label, *(cell.text for cell in line.cells)) for line in lines)
     return Sheet("", ("", *by_policy(runs)), rows)

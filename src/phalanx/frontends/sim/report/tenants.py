@@ -15,7 +15,7 @@ _SHORT_US: Final = 10 * SECOND_US
 
 
 @dataclass(slots=True)
-class Standing:
+class TenantTotals:
     """What one queue, or one user, asked for and got."""
 
     name: str
