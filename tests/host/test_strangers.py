@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phalanx.frontends.host.ports import DeviceReading, Use
-from phalanx.frontends.host.strangers import Rules, StrangerWatch, find_strangers
+from phalanx.frontends.host.stranger_watch import Rules, StrangerWatch, find_strangers
 
 GIB = 1 << 30
 IDLE = DeviceReading((), 0.0, 0)

@@ -1,6 +1,6 @@
 """Worlds in which everything happens: tenants, priorities, elastic gangs, losses, deadlines, turns, wishes of people.
 
-Every plan is checked, and every instant; see `phalanx.testing.checking` and `phalanx.testing.chronicle`. Drawn
+Every plan is checked, and every instant; see `phalanx.testing.checking` and `phalanx.testing.transitions`. Drawn
 worlds meet every rule now and then, contests meet the rules about taking room all the time.
 """
 

@@ -100,8 +100,8 @@ def _too_long(number: int, frame: object) -> None:
 def _private_daemon() -> Iterator[tuple[Daemon, Daemon]]:
     """A daemon of its own, asked over two connections: one listens, one speaks. Both it and its jobs end here."""
     from phalanx.client.daemon import open_daemon
-    from phalanx.client.places import find_place
-    from phalanx.client.starting import start_daemon, wait_until_gone
+    from phalanx.client.daemon_places import find_place
+    from phalanx.client.daemon_starting import start_daemon, wait_until_gone
 
     place = start_daemon(find_place().state, ["--fake-gpus", str(GPUS)])
     watch, speak = open_daemon(), open_daemon()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from phalanx.frontends.sim.gantt import Glyphs
     from phalanx.frontends.sim.printing import Sheet
+    from phalanx.frontends.sim.text_gantt import Glyphs
 
 #: A run with fewer gangs is over before a bar would be drawn.
 _PROGRESS_GANGS_MIN = 2_000
@@ -46,7 +46,7 @@ def print_lines(lines: Sequence[str]) -> None:
 
 def choose_glyphs() -> Glyphs:
     """Blocks where the output can show them, else ASCII."""
-    from phalanx.frontends.sim.gantt import ASCII, BLOCKS
+    from phalanx.frontends.sim.text_gantt import ASCII, BLOCKS
 
     try:
         (BLOCKS.levels + BLOCKS.waiting + BLOCKS.holding + BLOCKS.rule).encode(sys.stdout.encoding or "ascii")

@@ -127,11 +127,11 @@ class Runner:
 
     def __call__(self, task: Task, tell: Share) -> Product:
         """Run it. Pictures are made of the first seed only: ten Gantt charts of one policy tell no more than one."""
-        from phalanx.frontends.sim.gantt import ROWS_MAX
         from phalanx.frontends.sim.jsonout import encode_results
         from phalanx.frontends.sim.report.facts import collect_facts
-        from phalanx.frontends.sim.report.reasons import make_listener
+        from phalanx.frontends.sim.report.waiting_reasons import make_listener
         from phalanx.frontends.sim.sweep import play
+        from phalanx.frontends.sim.text_gantt import ROWS_MAX
 
         scenario, policy = self._read(task.seed), find_policy(task)
         # A policy of a file is called what it calls itself, not what its path is.
@@ -178,7 +178,7 @@ def _choose_jobs(jobs: int | None, gangs: int) -> int:
 def _check_report(report: Path | None) -> None:
     """Nobody wants to hear after an hour that there is no place for the report."""
     if report is not None:
-        from phalanx.frontends.sim.report.place import check_place
+        from phalanx.frontends.sim.report.destination import check_place
 
         check_place(report)
 
@@ -266,9 +266,9 @@ def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping
 
 
 def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None:
-    from phalanx.frontends.sim.gantt import draw_gantt
     from phalanx.frontends.sim.metrics import find_horizon
     from phalanx.frontends.sim.printing import comparison_sheet, gang_sheet, reason_lines
+    from phalanx.frontends.sim.text_gantt import draw_gantt
 
     if scenario.dropped:
         print_lines([f"{scenario.dropped:,} jobs of the log never ran, or asked for nothing, and are left out", ""])
@@ -290,8 +290,8 @@ def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None
 
 
 def _print_means(scenario: Scenario, products: Sequence[Product], seeds: Sequence[int]) -> None:
+    from phalanx.frontends.sim.report.comparison import seeds_sheet
     from phalanx.frontends.sim.report.heading import describe_seeds, make_heading
-    from phalanx.frontends.sim.report.tables import seeds_sheet
 
     unit = make_heading(scenario, "", "", seeds).unit
     print_lines([f"means over seeds {describe_seeds(seeds)}, ± standard deviation", ""])

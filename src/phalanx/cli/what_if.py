@@ -205,7 +205,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     from phalanx.cli.what_if_text import make_title
     from phalanx.control.restore import restore_state
     from phalanx.control.what_if import compare, list_unproven, look_ahead, tree_of
-    from phalanx.frontends.sim.gantt import span
+    from phalanx.frontends.sim.text_gantt import span
 
     as_is, changed = restore_state(spot), restore_state(spot)
     notes: list[str] = []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from phalanx.cli.screen import print_lines, print_sheet
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.control.what_if import Answer, Fate
-from phalanx.frontends.sim.gantt import ROWS_MAX, span
 from phalanx.frontends.sim.printing import Sheet
+from phalanx.frontends.sim.text_gantt import ROWS_MAX, span
 
 if TYPE_CHECKING:
     from phalanx.cli.what_if_asked import AskedChange, WhatIfReport

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from phalanx.client.daemon import Daemon, job_path, open_daemon
-from phalanx.client.errors import ClientError, UsageError
-from phalanx.client.wish import JobRequest, make_submissions
+from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.job_request import JobRequest, make_submissions
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 _POLL_S: Final = 30.0

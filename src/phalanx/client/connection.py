@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from phalanx.client.errors import LostError, UnreachableError
+from phalanx.client.daemon_errors import LostError, UnreachableError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 _BODY_BYTES_MAX: Final = 1 << 30

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from phalanx import __version__
 from phalanx.client.connection import TIMEOUT_S, BadStreamError, Connection, HttpReply
-from phalanx.client.errors import ClientError, RefusedError, UnreachableError
-from phalanx.client.places import Place, find_place
+from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError
+from phalanx.client.daemon_places import Place, find_place
 
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~,")
 _GOOD_BELOW: Final = 400
@@ -105,7 +105,7 @@ def open_daemon(*, start: bool = False, any_version: bool = False) -> Daemon:
     except UnreachableError as bad:
         if not start or place.system:
             raise _explain(place, bad) from None
-        from phalanx.client.starting import start_daemon
+        from phalanx.client.daemon_starting import start_daemon
 
         place = start_daemon(place.state)
         connection = Connection(place.socket)

@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from phalanx.elastic.changes import GROW, KIND_BY_TYPE, KINDS, YIELD, Change, Membership, read_change
+from phalanx.elastic.asked_changes import GROW, KIND_BY_TYPE, KINDS, YIELD, Change, Membership, read_change
 from phalanx.elastic.link import Link
 from phalanx.elastic.seat import Seat, read_seat
-from phalanx.wire.messages import FROM_JOB, TABLES
+from phalanx.wire.vocabulary import FROM_JOB, TABLES
 
 LOGGER = logging.getLogger("phalanx.elastic")
 

@@ -28,7 +28,7 @@ from phalanx.model.form import Form
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
-from phalanx.testing.chronicle import BrokenPromise, TransitionCheck
+from phalanx.testing.transitions import BrokenPromise, TransitionCheck
 from phalanx.testing.victims import find_superfluous
 
 __all__ = ["BrokenPromise", "CheckedRun", "TransitionCheck", "decided", "freeze", "play", "schedule_checked"]

@@ -11,7 +11,7 @@ import resource
 import pytest
 
 from phalanx.frontends.host.api import ApiLimits
-from phalanx.frontends.host.api.limits import CONNECTIONS_KEPT, Crowd, RequestRates, Slots
+from phalanx.frontends.host.api.request_limits import CONNECTIONS_KEPT, Crowd, RequestRates, Slots
 from phalanx.frontends.host.messages import Happening
 from phalanx.frontends.host.ports import Caller, Refused
 

@@ -9,8 +9,8 @@ import pytest
 
 from phalanx.client.connection import BadStreamError, Connection
 from phalanx.client.daemon import Daemon, decode, open_daemon
-from phalanx.client.errors import ClientError, LostError, UnreachableError
-from phalanx.client.places import Place, find_place, find_state
+from phalanx.client.daemon_errors import ClientError, LostError, UnreachableError
+from phalanx.client.daemon_places import Place, find_place, find_state
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ def test_places(monkeypatch, home, tmp_path):
 
 
 def test_the_machine_s_daemon_serves_who_has_none(monkeypatch, daemon, home, tmp_path):
-    monkeypatch.setattr("phalanx.client.places.SYSTEM_SOCKET", daemon.path)
-    monkeypatch.setattr("phalanx.client.places.SYSTEM_STATE", home)
+    monkeypatch.setattr("phalanx.client.daemon_places.SYSTEM_SOCKET", daemon.path)
+    monkeypatch.setattr("phalanx.client.daemon_places.SYSTEM_STATE", home)
     monkeypatch.delenv("PHALANX_HOME")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert find_place().system

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.frontends.host.core.environment import SharedEnvironment, clean, environment
 from phalanx.frontends.host.core.jobs import Job, Live, Member
+from phalanx.frontends.host.core.member_environment import SharedEnvironment, clean, environment
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 
 GANG = Gang("7", (Role("member", Sizes((2,)), Shape((("gpu", 1000),))),))

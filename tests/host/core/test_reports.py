@@ -17,7 +17,7 @@ from phalanx.frontends.host.core.jobs import ResizeUnderWay
 from phalanx.frontends.host.ports import DeviceReading, Use
 from phalanx.frontends.host.settings import Settings
 from phalanx.frontends.host.store import EstimateRecord
-from phalanx.frontends.host.strangers import Stranger
+from phalanx.frontends.host.stranger_watch import Stranger
 from phalanx.model.queue import Queue
 
 QUEUES = [

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from phalanx import __version__
 from phalanx.cli import main
 from phalanx.cli.screen import choose_glyphs, print_sheet, progress_bar
-from phalanx.frontends.sim.gantt import ASCII, BLOCKS
 from phalanx.frontends.sim.printing import Sheet
+from phalanx.frontends.sim.text_gantt import ASCII, BLOCKS
 
 SMALL = (Path(__file__).resolve().parents[3] / "examples" / "deadlock.yaml").read_text(encoding="utf-8")
 LOG = "".join(f"{job} {job} -1 60 2 -1 -1 2 100 -1 1 {job % 3} 1 -1 1 -1 -1 -1\n" for job in range(1, 60))

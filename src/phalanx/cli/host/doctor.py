@@ -11,8 +11,8 @@ import click
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure
 from phalanx.cli.host.text import clean
-from phalanx.client.errors import ClientError
-from phalanx.client.places import find_state
+from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_places import find_state
 
 if TYPE_CHECKING:
     from phalanx.frontends.host.doctor import Finding, Surroundings

@@ -12,7 +12,7 @@ import click
 from phalanx.cli.host.text import clean, start_text
 from phalanx.client.connection import HttpReply
 from phalanx.client.daemon import Daemon, job_path
-from phalanx.client.errors import RefusedError
+from phalanx.client.daemon_errors import RefusedError
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 #: Jobs go on while their daemon is restarted, and so does who follows them.

@@ -14,8 +14,8 @@ import click
 
 from phalanx.cli.host.options import parse_words
 from phalanx.cli.host.sbatch import Translation
-from phalanx.client.errors import UsageError
-from phalanx.client.wish import JobRequest, overlay
+from phalanx.client.daemon_errors import UsageError
+from phalanx.client.job_request import JobRequest, overlay
 
 
 def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes: list[str]) -> JobRequest:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from phalanx.client.wish import JobRequest
+from phalanx.client.job_request import JobRequest
 
 _OPTIONS: Final[tuple[Callable[[Callable[..., object]], Callable[..., object]], ...]] = (
     click.option("-g", "--gpus", metavar="N", help="GPUs: 4, a range 2:8 (elastic), or a share 0.5."),

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from phalanx.cli.host.talking import note
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
+from phalanx.client.job_request import JobRequest, make_submissions, name_of
 from phalanx.client.shape import choose_shape, find_launcher
-from phalanx.client.wish import JobRequest, make_submissions, name_of
 
 _GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
 _HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
@@ -119,7 +119,7 @@ def prepare_script(
 ) -> list[Job]:
     """A script that says itself what it needs; the command line goes before it."""
     from phalanx.cli.host.headers import wish_of_headers
-    from phalanx.client.wish import overlay
+    from phalanx.client.job_request import overlay
 
     told = wish_of_headers(command[0], headers, notes)
     if wish.gpus and ":" in wish.gpus and wish.members is None:

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Final
 
 from phalanx.cli.host.text import now
-from phalanx.client.errors import UsageError
-from phalanx.client.wish import JobRequest
+from phalanx.client.daemon_errors import UsageError
+from phalanx.client.job_request import JobRequest
 
 #: Short letters of sbatch, for options that take a value.
 _SHORT: Final = {

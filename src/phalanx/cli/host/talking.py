@@ -11,7 +11,7 @@ import click
 from phalanx.cli.failure import CommandFailure
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, open_daemon
-from phalanx.client.errors import ClientError
+from phalanx.client.daemon_errors import ClientError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

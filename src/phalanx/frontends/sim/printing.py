@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from phalanx.control.spec.quantity import SECOND_US
-from phalanx.frontends.sim.gantt import ROWS_MAX, span
 from phalanx.frontends.sim.result import COMPLETED, GangResult, SimResult
+from phalanx.frontends.sim.text_gantt import ROWS_MAX, span
 
 _NODES_SHOWN_MAX: Final = 4
 _REASONS_SHOWN_MAX: Final = 20

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.frontends.host.store import Store, StoreBroken, schema
-from phalanx.frontends.host.store.changes import apply_group
+from phalanx.frontends.host.store.applying import apply_group
 from phalanx.frontends.host.store.faults import refuse_full
-from phalanx.frontends.host.store.records import Change, InsertJobs
 from phalanx.frontends.host.store.store import Answer
+from phalanx.frontends.host.store.stored_rows import Change, InsertJobs
 from phalanx.testing.hosts.virtual_loop import VirtualLoop
 
 Watcher = Callable[[Sequence[Change]], None]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.frontends.sim.report import lanes
-from phalanx.frontends.sim.report.lanes import HoldingChange, lay_out, limit_boxes
+from phalanx.frontends.sim.report import device_layout
+from phalanx.frontends.sim.report.device_layout import HoldingChange, lay_out, limit_boxes
 
 NODES = {"a": 4000, "b": 4000, "c": 2000}
 
@@ -66,7 +66,7 @@ def test_a_gang_in_pieces_fills_the_gaps():
 
 
 def test_a_picture_of_too_many_places_is_not_drawn(monkeypatch):
-    monkeypatch.setattr(lanes, "PLACES_MOST", 1)
+    monkeypatch.setattr(device_layout, "PLACES_MOST", 1)
     assert lay_out(NODES, stay(0, 0, 9, {"a": 1000, "b": 1000})) is None
 
 

@@ -7,11 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.frontends.sim.report.cdf import find_shares
+from phalanx.frontends.sim.report.comparison import (
+    PARTS,
+    compare,
+    ledger_lines,
+    say_number,
+    say_s,
+    seeds_sheet,
+    share_out,
+)
 from phalanx.frontends.sim.report.facts import ReportFacts
 from phalanx.frontends.sim.report.heading import describe_cluster, describe_seeds
 from phalanx.frontends.sim.report.stays import Meter
-from phalanx.frontends.sim.report.tables import PARTS, compare, ledger_lines, say_number, say_s, seeds_sheet, share_out
-from phalanx.frontends.sim.report.tenants import TenantTotals, divide, read_tree
+from phalanx.frontends.sim.report.tenant_totals import TenantTotals, divide, read_tree
 from phalanx.frontends.sim.result import GangResult
 from phalanx.model.queue import Queue
 

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from phalanx.frontends.host.api.asking import Ask, House
-from phalanx.frontends.host.api.connection import ApiConnection
 from phalanx.frontends.host.api.decoding import decode_query
-from phalanx.frontends.host.api.limits import RequestRates, Slots, too_often
+from phalanx.frontends.host.api.http_protocol import ApiConnection
 from phalanx.frontends.host.api.replies import refuse, reply
+from phalanx.frontends.host.api.request_limits import RequestRates, Slots, too_often
 from phalanx.frontends.host.api.routes import NotAllowed, Route, Router, Served
 from phalanx.frontends.host.api.tokens import TokenFileError, Tokens
 from phalanx.frontends.host.messages import Refusal

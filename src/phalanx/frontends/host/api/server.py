@@ -15,12 +15,12 @@ import msgspec
 import uvicorn
 
 from phalanx.frontends.host.api.asking import House
-from phalanx.frontends.host.api.connection import ApiConnection
 from phalanx.frontends.host.api.door import Door, Identities
-from phalanx.frontends.host.api.limits import ApiLimits, Crowd, RequestRates, Slots
-from phalanx.frontends.host.api.metrics import PrometheusMeters
+from phalanx.frontends.host.api.http_protocol import ApiConnection
 from phalanx.frontends.host.api.openapi import make_document
+from phalanx.frontends.host.api.prometheus_meters import PrometheusMeters
 from phalanx.frontends.host.api.replies import COMMON_HEADERS
+from phalanx.frontends.host.api.request_limits import ApiLimits, Crowd, RequestRates, Slots
 from phalanx.frontends.host.api.sockets import BACKLOG, CannotListen, UnixDoor, open_loopback, open_unix
 from phalanx.frontends.host.api.tokens import Tokens
 from phalanx.frontends.host.ports import Caller

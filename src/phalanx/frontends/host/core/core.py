@@ -18,14 +18,14 @@ from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live
 from phalanx.frontends.host.core.planner import Begin, Leave
 from phalanx.frontends.host.core.predict import Predictions
-from phalanx.frontends.host.core.reading import ProgressReader
+from phalanx.frontends.host.core.progress_reading import ProgressReader
 from phalanx.frontends.host.core.recovery import Recovery
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.telling import Telling
 from phalanx.frontends.host.core.verbs import Verbs
 from phalanx.frontends.host.core.watching import Watching
-from phalanx.frontends.host.launching.logs import read_log
+from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.messages import (
     STATUS_SCHEMA,
     Accepted,
@@ -40,7 +40,7 @@ from phalanx.frontends.host.messages import (
 from phalanx.frontends.host.ports import Caller, Devices, Refused, RunEvent
 from phalanx.frontends.host.service import Figures, Listing, LogChunk
 from phalanx.frontends.host.store import JobRecord
-from phalanx.frontends.host.strangers import Rules
+from phalanx.frontends.host.stranger_watch import Rules
 
 VERBS: Final = ("cancel", "hold", "release", "retry", "resize", "preempt", "edit")
 #: The loop looks at the clock at least so often: a machine that slept has timers that are due.

@@ -47,7 +47,7 @@ async def _look_nowhere() -> None:
 
 
 class Meters(Protocol):
-    """What is counted for people who watch many machines; `api.metrics` has the one that is scraped."""
+    """What is counted for people who watch many machines; `api.prometheus_meters` has the one that is scraped."""
 
     def count_submits(self, jobs: int = 1) -> None: ...  # noqa: D102
 

@@ -18,7 +18,7 @@ from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
-from phalanx.frontends.host.launching.logs import read_log
+from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.ports import FoundRun, Refused
 from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob

@@ -21,7 +21,7 @@ from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.ports import CannotStart
 from phalanx.model.plan import Cause, Seats
 from phalanx.wire import WireError
-from phalanx.wire.messages import FROM_JOB, check
+from phalanx.wire.vocabulary import FROM_JOB, check
 
 
 class Resizing:

@@ -11,10 +11,10 @@ import pwd
 import socket
 from collections.abc import Awaitable, Callable
 
-from phalanx.frontends.host.core.environment import SharedEnvironment, environment
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.intake import read_run
 from phalanx.frontends.host.core.jobs import CANCEL, Job, Live, Member
+from phalanx.frontends.host.core.member_environment import SharedEnvironment, environment
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import split_seats
 from phalanx.frontends.host.crashpoints import crashpoint

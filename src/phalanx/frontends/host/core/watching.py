@@ -9,7 +9,7 @@ from phalanx.frontends.host.core.hub import CHECKED, Hub, log
 from phalanx.frontends.host.core.planner import NODE
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.ports import DeviceReading, Devices
-from phalanx.frontends.host.strangers import Rules, Stranger, StrangerWatch, find_strangers
+from phalanx.frontends.host.stranger_watch import Rules, Stranger, StrangerWatch, find_strangers
 
 WATCH_EVERY_S = 3.0
 READ_WITHIN_S = 20.0

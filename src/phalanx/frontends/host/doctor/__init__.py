@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from phalanx.frontends.host.doctor.bundle import write_bundle
+from phalanx.frontends.host.doctor.cgroups import check_containment
 from phalanx.frontends.host.doctor.clocks import check_clock
-from phalanx.frontends.host.doctor.containment import check_containment
 from phalanx.frontends.host.doctor.gpus import check_driver, check_gpus
-from phalanx.frontends.host.doctor.place import check_ports, check_running, check_state_directory
+from phalanx.frontends.host.doctor.login_session import check_limits, check_session, check_shared_memory
 from phalanx.frontends.host.doctor.programs import check_python, check_schedulers
-from phalanx.frontends.host.doctor.session import check_limits, check_session, check_shared_memory
+from phalanx.frontends.host.doctor.state_directory import check_ports, check_running, check_state_directory
 from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
 
 __all__ = ["CHECKS", "Finding", "Surroundings", "run_checks", "write_bundle"]

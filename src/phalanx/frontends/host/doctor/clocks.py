@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from phalanx.frontends.host.doctor.place import read_told
+from phalanx.frontends.host.doctor.state_directory import read_told
 from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
 
 #: 1 January 2025: a machine that believes in an earlier day has lost its clock.

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
-from phalanx.frontends.host.strangers import Rules, StrangerWatch, find_strangers
+from phalanx.frontends.host.stranger_watch import Rules, StrangerWatch, find_strangers
 
 
 def check_driver(around: Surroundings) -> list[Finding]:

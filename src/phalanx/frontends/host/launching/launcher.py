@@ -19,13 +19,13 @@ from phalanx.frontends.host import containment
 from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import CGROUP1, CGROUP2, WEAK
 from phalanx.frontends.host.crashpoints import crashpoint
-from phalanx.frontends.host.launching.attempt import NONSENSE, Listener, ShimLink
 from phalanx.frontends.host.launching.clearing import clear_run, describe, is_empty
 from phalanx.frontends.host.launching.directory import RunFacts, Runs
 from phalanx.frontends.host.launching.line import connect
-from phalanx.frontends.host.launching.logs import read_log
-from phalanx.frontends.host.launching.making import Maker, Manner
+from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.launching.reaping import Reaper
+from phalanx.frontends.host.launching.run_making import Maker, Manner
+from phalanx.frontends.host.launching.shim_link import NONSENSE, Listener, ShimLink
 from phalanx.frontends.host.ports import CannotStart, FoundRun, Launcher, MemberOrder, Order, Ready
 from phalanx.frontends.host.shim.bounds import read_end, read_generation, read_member
 from phalanx.frontends.host.shim.journal import Story

@@ -16,7 +16,7 @@ import signal
 import socket
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.shim import logs, system
+from phalanx.frontends.host.shim import log_writing, system
 from phalanx.frontends.host.shim.control import Control
 from phalanx.frontends.host.shim.journal import Journal
 from phalanx.frontends.host.shim.loop import Loop
@@ -53,9 +53,9 @@ class Supervision:
         self._contained = group.kind if group is not None else containment.WEAK
         self._reach = Reach(group, str(launch.get("mark", "")))
         self._journal = Journal(dir_fd)
-        self._rate = logs.Rate(self.loop, int(launch["logs"].get("rate_bytes_s", 0)))
-        self._logs_fd = logs.open_folder(dir_fd)
-        self._logs: dict[int, logs.RankLog] = {}
+        self._rate = log_writing.Rate(self.loop, int(launch["logs"].get("rate_bytes_s", 0)))
+        self._logs_fd = log_writing.open_folder(dir_fd)
+        self._logs: dict[int, log_writing.RankLog] = {}
         self._members: list[MemberProcess] = []  # those that went, in order; the last of a rank is the one there is
         self._waiting: tuple[int, Gate, list[MemberProcess]] | None = None
         self._generation = 0
@@ -91,7 +91,7 @@ class Supervision:
         ranks = [int(order["rank"]) for order in orders]
         for rank in ranks:
             if rank not in self._logs:
-                self._logs[rank] = logs.RankLog(self._logs_fd, rank, int(self._launch["logs"]["cap_bytes"]))
+                self._logs[rank] = log_writing.RankLog(self._logs_fd, rank, int(self._launch["logs"]["cap_bytes"]))
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in ranks]
         gate, umask = Gate(), int(self._launch.get("umask", 0o022))
         pids = fork_members(orders, [write_fd for _, write_fd in pipes], gate, umask)
@@ -115,7 +115,7 @@ class Supervision:
     def _meet(self, rank: int, generation: int, pid: int, read_fd: int) -> MemberProcess:
         # Our child until we wait for it, so there is somebody of that number.
         member = MemberProcess(rank, generation, pid, containment.read_start(pid) or 0, self._logs[rank])
-        member.pump = logs.Pump(self.loop, read_fd, member.log, self._rate)
+        member.pump = log_writing.Pump(self.loop, read_fd, member.log, self._rate)
         return member
 
     def _drop_waiting(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from phalanx.frontends.host.store.connection import SqlConnection
-from phalanx.frontends.host.store.records import EstimateRecord, EventRecord, JobRecord, RunRecord
+from phalanx.frontends.host.store.database import SqlConnection
 from phalanx.frontends.host.store.schema import END_SQL, ENDED_SQL
+from phalanx.frontends.host.store.stored_rows import EstimateRecord, EventRecord, JobRecord, RunRecord
 
 # Every name below that is put into a statement comes from the records or the schema; values are always bound.
 _COLUMNS = JobRecord.__struct_fields__[:-1]

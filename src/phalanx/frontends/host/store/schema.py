@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from phalanx.frontends.host.store.connection import SqlConnection
+from phalanx.frontends.host.store.database import SqlConnection
 
 _ENDED = ("completed", "failed", "cancelled", "infeasible")
 #: As the partial indices spell it; a query must use the same words for an index to serve it. Not as `IN`: SQLite

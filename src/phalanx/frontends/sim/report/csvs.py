@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
-from phalanx.frontends.sim.report.gangs import write_rows
+from phalanx.frontends.sim.report.gang_csv import write_rows
 
 
 def make_tables(runs: Sequence[ReportFacts]) -> dict[str, str]:

@@ -16,12 +16,12 @@ import numpy as np
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.frontends.sim.metrics import find_horizon
 from phalanx.frontends.sim.report.cdf import Curve, find_shares
-from phalanx.frontends.sim.report.gangs import gang_header, gang_rows
-from phalanx.frontends.sim.report.gantt import Picture, draw_picture, find_marks
+from phalanx.frontends.sim.report.gang_csv import gang_header, gang_rows
 from phalanx.frontends.sim.report.parts import split_story
+from phalanx.frontends.sim.report.run_picture import Picture, draw_picture, find_marks
 from phalanx.frontends.sim.report.stays import Meter, Stretch, read_story
 from phalanx.frontends.sim.report.steps import Steps, common_instants, mean_steps, sum_spans
-from phalanx.frontends.sim.report.tenants import TenantTotals, Tree, read_tree
+from phalanx.frontends.sim.report.tenant_totals import TenantTotals, Tree, read_tree
 from phalanx.frontends.sim.result import COMPLETED, GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.model.queue import DEFAULT_QUEUE

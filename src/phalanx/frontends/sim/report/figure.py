@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.frontends.sim.report.cdf import Curve
+from phalanx.frontends.sim.report.comparison import PART_WORDS, PARTS, by_policy, ledger_of, say_s
 from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
 from phalanx.frontends.sim.report.page import Heading
-from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of, say_s
 
 #: As in page.css, for light paper.
 SERIES: Final = ("#0072b2", "#d55e00", "#007f5f", "#b0508a", "#b07d00", "#3a9fd6", "#6b4fa0", "#444c55")

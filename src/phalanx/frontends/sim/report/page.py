@@ -17,10 +17,7 @@ from importlib import resources
 from itertools import accumulate
 from typing import Final
 
-from phalanx.frontends.sim.report.csvs import make_tables
-from phalanx.frontends.sim.report.facts import Pictures, ReportFacts, Slow
-from phalanx.frontends.sim.report.payload import make_payload
-from phalanx.frontends.sim.report.tables import (
+from phalanx.frontends.sim.report.comparison import (
     TableRow,
     by_policy,
     compare,
@@ -29,7 +26,10 @@ from phalanx.frontends.sim.report.tables import (
     say_number,
     say_s,
 )
-from phalanx.frontends.sim.report.tenants import TenantTotals
+from phalanx.frontends.sim.report.csvs import make_tables
+from phalanx.frontends.sim.report.facts import Pictures, ReportFacts, Slow
+from phalanx.frontends.sim.report.payload import make_payload
+from phalanx.frontends.sim.report.tenant_totals import TenantTotals
 
 USERS_SHOWN: Final = 12
 #: A curve may be beside the ledger by so much of the capacity without a word: it could not be seen.

@@ -12,11 +12,11 @@ import numpy as np
 
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.frontends.sim.report.cdf import Curve
+from phalanx.frontends.sim.report.comparison import PART_WORDS, PARTS, by_policy, ledger_of
+from phalanx.frontends.sim.report.device_layout import Boxes, Shade
 from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
-from phalanx.frontends.sim.report.gantt import Picture, Tooltip
-from phalanx.frontends.sim.report.lanes import Boxes, Shade
+from phalanx.frontends.sim.report.run_picture import Picture, Tooltip
 from phalanx.frontends.sim.report.steps import IntArray
-from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of
 
 
 def make_payload(runs: Sequence[ReportFacts], unit: str) -> str:

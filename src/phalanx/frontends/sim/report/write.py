@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from phalanx.frontends.sim.report.destination import write_whole
 from phalanx.frontends.sim.report.facts import ReportFacts
 from phalanx.frontends.sim.report.page import Heading
-from phalanx.frontends.sim.report.place import write_whole
 
 
 def write_report(path: Path, heading: Heading, runs: Sequence[ReportFacts]) -> None:

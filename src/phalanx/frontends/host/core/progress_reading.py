@@ -10,7 +10,7 @@ from typing import Any, Final
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import Job, Live
-from phalanx.frontends.host.launching.logs import read_log
+from phalanx.frontends.host.launching.log_reading import read_log
 
 READ_EVERY_S: Final = 5.0
 MATCH_WITHIN_S: Final = 2.0

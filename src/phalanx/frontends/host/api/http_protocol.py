@@ -14,9 +14,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from phalanx.frontends.host.api.limits import Crowd
 from phalanx.frontends.host.api.peers import read_peer_uid
 from phalanx.frontends.host.api.replies import write_refusal
+from phalanx.frontends.host.api.request_limits import Crowd
 from phalanx.frontends.host.messages import Refusal
 from phalanx.frontends.host.ports import Caller
 

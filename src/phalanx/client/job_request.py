@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
-from phalanx.client.errors import UsageError
 from phalanx.client.shape import after_wrappers, choose_shape
 from phalanx.client.times import begin_of, length_of, seconds_of, until_of
 

@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.frontends.host.shim.logs import FOLDER, drop_line, log_name
+from phalanx.frontends.host.shim.log_writing import FOLDER, drop_line, log_name
 
 _BEGIN = re.compile(rb"\[phalanx: (\d{1,15}) bytes before this\]\n")
 _BEGIN_BYTES_MAX = 64

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from phalanx.client.connection import Connection
-from phalanx.client.errors import UnreachableError
-from phalanx.client.places import Place, answers, read_place
+from phalanx.client.daemon_errors import UnreachableError
+from phalanx.client.daemon_places import Place, answers, read_place
 
 _ANSWER_S_MAX: Final = 60.0
 _GONE_S_MAX: Final = 60.0

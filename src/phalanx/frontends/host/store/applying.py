@@ -12,10 +12,11 @@ from typing import assert_never
 
 import msgspec
 
-from phalanx.frontends.host.store.connection import SqlConnection
+from phalanx.frontends.host.store.database import SqlConnection
 from phalanx.frontends.host.store.faults import Fault, find_fault
 from phalanx.frontends.host.store.queries import find_key
-from phalanx.frontends.host.store.records import (
+from phalanx.frontends.host.store.schema import END_SQL, ENDED_SQL
+from phalanx.frontends.host.store.stored_rows import (
     AddEstimate,
     AddEvents,
     Change,
@@ -28,7 +29,6 @@ from phalanx.frontends.host.store.records import (
     PutRun,
     UpdateJob,
 )
-from phalanx.frontends.host.store.schema import END_SQL, ENDED_SQL
 
 #: What a write comes to: the results of its changes, or why none of them was applied.
 Outcome = list[object] | Exception

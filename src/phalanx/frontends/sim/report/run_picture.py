@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from phalanx.control.spec.quantity import SECOND_US
-from phalanx.frontends.sim.report.lanes import Boxes, HoldingChange, Shade, lay_out, limit_boxes
+from phalanx.frontends.sim.report.device_layout import Boxes, HoldingChange, Shade, lay_out, limit_boxes
 from phalanx.frontends.sim.report.stays import Meter, Stretch
 from phalanx.frontends.sim.result import GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario

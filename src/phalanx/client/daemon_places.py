@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from phalanx.client.errors import UnreachableError
+from phalanx.client.daemon_errors import UnreachableError
 
 SYSTEM_STATE: Final = Path("/var/lib/phalanx")
 SYSTEM_SOCKET: Final = Path("/run/phalanx/phalanx.sock")
