@@ -27,6 +27,10 @@ class Caller:
     admin: bool = False  # root, the daemon's own user, or a member of the admin group
     scope: str = "admin"  # of a token: read, submit or admin
 
+    def may_act_on(self, uid: int) -> bool:
+        """The one rule, of this user's jobs: one's own, or an administrator's any."""
+        return self.admin or self.uid == uid
+
 
 class Clock(Protocol):
     """Time as the daemon reads it."""

@@ -255,7 +255,7 @@ class Core:
     def _owned(self, caller: Caller, ref: str) -> Job:
         """A job that the caller may act on, or read all of."""
         job = self._find(caller, ref)
-        if not may_act(caller, job):
+        if not caller.may_act_on(job.uid):
             raise Refused(
                 "forbidden", f"job {job.id} belongs to {job.user}", "ask them, or an administrator of this machine"
             )
@@ -434,7 +434,7 @@ class Core:
     def _seen_by(self, caller: Caller, happening: Happening) -> Happening:
         """Of others' jobs one sees that something happened, not what their logs say."""
         job = self.hub.register.by_id.get(happening.job)
-        if caller.admin or (job is not None and may_act(caller, job)):
+        if caller.admin or (job is not None and caller.may_act_on(job.uid)):
             return happening
         kept: dict[str, Any] = {key: value for key, value in happening.data.items() if key in _PUBLIC}
         return Happening(happening.seq, happening.at, happening.job, happening.event, kept)
@@ -455,11 +455,6 @@ class Core:
     def figures(self) -> Figures:
         """For /metrics."""
         return self.teller.figures()
-
-
-def may_act(caller: Caller, job: Job) -> bool:
-    """The one rule: one's own jobs, or an administrator's any."""
-    return caller.admin or caller.uid == job.uid
 
 
 def _listed(job: Job, caller: Caller, listing: Listing) -> bool:
