@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
-from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, progress_bar, share_bar
+from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, share_bar
 from phalanx.cli.trace import share_options
 
 if TYPE_CHECKING:
@@ -240,18 +240,6 @@ def check_policy(
     except BadOption as bad:
         raise CommandFailure(str(bad)) from None
     return settle_name(name, places), options
-
-
-def run_policy(scenario: Scenario, name: str, options: Mapping[str, object], seed: int) -> SimResult:
-    """One run, with a bar where it takes long and somebody watches."""
-    import gc
-
-    from phalanx.frontends.sim.run import simulate
-
-    # A run keeps what it makes until it is printed: looking for garbage every 700 objects finds none.
-    gc.set_threshold(100_000, 50, 100)
-    with progress_bar(name, len(scenario.gangs)) as progress:
-        return simulate(scenario, name, options, seed, progress)
 
 
 def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping[str, object]]]:

@@ -8,25 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from phalanx.frontends.sim.metrics import LEDGER_PARTS
-from phalanx.frontends.sim.printing import Sheet
+from phalanx.frontends.sim.printing import LEDGER_WORDS, Sheet
 from phalanx.frontends.sim.report.facts import ReportFacts
 
 #: Parts of the ledger without their sum, in the order of the bars.
 PARTS: Final = tuple(part for part in LEDGER_PARTS if part != "capacity")
-
-PART_WORDS: Final[Mapping[str, str]] = {
-    "productive": "productive",
-    "startup": "starting up",
-    "snapshot": "saving",
-    "restore": "restoring",
-    "resize": "resizing",
-    "lost": "lost work",
-    "idle_allocated": "held, not running",
-    "reserved_idle": "idle, reserved",
-    "fragmented": "idle, fragmented",
-    "free": "idle, free",
-    "down": "down",
-}
 
 _UNITS_S: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
 _HOUR_S: Final = 3_600
@@ -235,7 +221,7 @@ def ledger_lines(runs: Sequence[ReportFacts]) -> list[TableRow]:
             Cell(f"{share.get(part, 0) / 10:.1f} %" if ledger.get(part) else "–")
             for share, ledger in zip(shares, ledgers, strict=True)
         ]
-        lines.append(TableRow(PART_WORDS.get(part, part.replace("_", " ")), tuple(cells)))
+        lines.append(TableRow(LEDGER_WORDS.get(part, part.replace("_", " ")), tuple(cells)))
     return lines
 
 

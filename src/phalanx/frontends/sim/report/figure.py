@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from phalanx.frontends.sim.printing import LEDGER_WORDS
 from phalanx.frontends.sim.report.cdf import Curve
-from phalanx.frontends.sim.report.comparison import PART_WORDS, PARTS, by_policy, ledger_of, say_s
+from phalanx.frontends.sim.report.comparison import PARTS, by_policy, ledger_of, say_s
 from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
 from phalanx.frontends.sim.report.page import Heading
 
@@ -110,7 +111,7 @@ def make_figure(heading: Heading, runs: Sequence[ReportFacts]) -> Figure:
 
 def _name_parts(runs: Sequence[ReportFacts]) -> list[tuple[str, str]]:
     parts = dict.fromkeys((*PARTS, *ledger_of(runs)))
-    return [(PART_WORDS.get(part, part.replace("_", " ")), PART_COLOURS.get(part, OTHER_COLOUR)) for part in parts]
+    return [(LEDGER_WORDS.get(part, part.replace("_", " ")), PART_COLOURS.get(part, OTHER_COLOUR)) for part in parts]
 
 
 def _bar(policy: str, group: Sequence[ReportFacts]) -> Bar:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phalanx.control.spec.quantity import SECOND_US
+from phalanx.frontends.sim.printing import LEDGER_WORDS
 from phalanx.frontends.sim.report.cdf import Curve
-from phalanx.frontends.sim.report.comparison import PART_WORDS, PARTS, by_policy, ledger_of
+from phalanx.frontends.sim.report.comparison import PARTS, by_policy, ledger_of
 from phalanx.frontends.sim.report.device_layout import Boxes, Shade
 from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
 from phalanx.frontends.sim.report.run_picture import Picture, Tooltip
@@ -28,7 +29,7 @@ def make_payload(runs: Sequence[ReportFacts], unit: str) -> str:
         {
             "unit": unit,
             "horizon": [min(facts.horizon_s[0] for facts in runs), max(facts.horizon_s[1] for facts in runs)],
-            "parts": [[part, PART_WORDS.get(part, part.replace("_", " "))] for part in parts],
+            "parts": [[part, LEDGER_WORDS.get(part, part.replace("_", " "))] for part in parts],
             "ledgers": [[policy, [ledger.get(part, 0) for part in parts]] for policy, ledger in ledgers.items()],
             "runs": [_run(facts, pictures) for facts, pictures in drawn],
         }
