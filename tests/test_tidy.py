@@ -65,7 +65,7 @@ REPEATED_CLASSES = {
     "Job": 4,  # what a user submits: in the daemon, inside the job, to a client (both imported by people), in a log
     "Reason": 2,  # in the OpenAPI document
     "Resize": 2,  # in the OpenAPI document
-    "Room": 4,
+    "Room": 3,
     "Shares": 2,
     "Table": 3,
 }
