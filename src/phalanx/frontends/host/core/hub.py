@@ -232,11 +232,6 @@ class Hub:
         elif failure is not None:
             log.error("a task of the core failed", exc_info=failure)
 
-    async def quiet(self) -> None:
-        """Until no task of the core is under way."""
-        while self._tasks:
-            await asyncio.gather(*list(self._tasks), return_exceptions=True)
-
     # ------------------------------------------------------------------ people's time
 
     def iso(self, wall: float | None) -> str:

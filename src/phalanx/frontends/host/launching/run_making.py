@@ -17,8 +17,6 @@ from phalanx.frontends.host.launching.spawning import Spawned, check_user, spawn
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
 from phalanx.frontends.host.shim.members import part_name
 
-Pids = Mapping[int, tuple[int, int]]  # rank → pid and its start time
-
 
 @dataclass(frozen=True, slots=True)
 class Manner:
