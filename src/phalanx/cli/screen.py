@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.host.text import table
+from phalanx.cli.host.text import can_show, table
 
 if TYPE_CHECKING:
     from phalanx.frontends.sim.printing import Sheet
@@ -55,15 +55,6 @@ def choose_glyphs() -> Glyphs:
     from phalanx.frontends.sim.text_gantt import ASCII, BLOCKS
 
     return BLOCKS if can_show(BLOCKS.levels + BLOCKS.waiting + BLOCKS.holding + BLOCKS.rule) else ASCII
-
-
-def can_show(text: str) -> bool:
-    """Whether the output has all of these characters."""
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import click
 
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import talking
-from phalanx.cli.host.text import clean, exact, instant, moment, table
-from phalanx.cli.screen import can_show
+from phalanx.cli.host.text import can_show, clean, exact, instant, moment, table
 from phalanx.client.times import seconds_of
 
 _WIDTH: Final = 72
