@@ -74,7 +74,6 @@ REPEATED_MODULES = {
     "explain": 2,
     "jobs": 2,
     "losses": 2,
-    "openb": 2,
     "reading": 2,
     "seats": 2,
     "speedup": 2,

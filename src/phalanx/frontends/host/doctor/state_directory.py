@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from phalanx import __version__
 from phalanx.frontends.host.devices.owners import find_user_name
-from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
+from phalanx.frontends.host.doctor.surroundings import Diagnosis, Surroundings
 from phalanx.frontends.host.places import SYSTEM_SOCKET
 
 #: SQLite's log and our locks need one machine; the type is what `mount` says.
@@ -32,7 +32,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 # ---------------------------------------------------------------------- the directory
 
 
-def check_state_directory(around: Surroundings) -> list[Finding]:
+def check_state_directory(around: Surroundings) -> list[Diagnosis]:
     """Whose it is, where it lies, and how much room is left."""
     place = around.state_dir
     there = next(path for path in (place, *place.parents) if path.exists())
@@ -40,43 +40,43 @@ def check_state_directory(around: Surroundings) -> list[Finding]:
     kind = _find_filesystem(around, there)
     if kind in NETWORK_FILESYSTEMS:
         message = f"{place} lies on a network filesystem ({kind}); the store could be damaged there"
-        found.append(Finding("state", "fail", message, "set PHALANX_HOME to a folder on a local disk"))
+        found.append(Diagnosis("state", "fail", message, "set PHALANX_HOME to a folder on a local disk"))
     elif kind == "tmpfs":
         message = f"{place} lies in memory (tmpfs); jobs are forgotten when the machine restarts"
-        found.append(Finding("state", "warn", message, "set PHALANX_HOME to a folder on a disk"))
+        found.append(Diagnosis("state", "warn", message, "set PHALANX_HOME to a folder on a disk"))
     found += _check_room(around, there)
-    return found or [Finding("state", "ok", f"{place} is fine")]
+    return found or [Diagnosis("state", "ok", f"{place} is fine")]
 
 
-def _check_mode(around: Surroundings, place: Path) -> Iterator[Finding]:
+def _check_mode(around: Surroundings, place: Path) -> Iterator[Diagnosis]:
     about = place.stat()
     if not stat.S_ISDIR(about.st_mode):
-        yield Finding("state", "fail", f"{place} is no directory", f"mv {place} {place}.old")
+        yield Diagnosis("state", "fail", f"{place} is no directory", f"mv {place} {place}.old")
     elif about.st_uid != around.uid and not around.system:
         message = f"{place} belongs to {find_user_name(about.st_uid)}"
-        yield Finding("state", "fail", message, "set PHALANX_HOME to a directory of yours")
+        yield Diagnosis("state", "fail", message, "set PHALANX_HOME to a directory of yours")
     elif about.st_mode & (_OTHERS & ~0o011 if around.system else _OTHERS):
         message = f"{place} is open to others (mode {stat.S_IMODE(about.st_mode):o})"
-        yield Finding("state", "warn", message, f"chmod {'711' if around.system else '700'} {place}")
+        yield Diagnosis("state", "warn", message, f"chmod {'711' if around.system else '700'} {place}")
     elif not around.can_write(place):
-        yield Finding("state", "fail", f"{place} cannot be written to", f"ls -ld {place}; mount | grep ' ro,'")
+        yield Diagnosis("state", "fail", f"{place} cannot be written to", f"ls -ld {place}; mount | grep ' ro,'")
 
 
-def _check_makeable(around: Surroundings, there: Path) -> Iterator[Finding]:
+def _check_makeable(around: Surroundings, there: Path) -> Iterator[Diagnosis]:
     if not there.is_dir() or not around.can_write(there):
         message = f"{around.state_dir} is not there and cannot be made in {there}"
-        yield Finding("state", "fail", message, "set PHALANX_HOME to a directory of yours")
+        yield Diagnosis("state", "fail", message, "set PHALANX_HOME to a directory of yours")
 
 
-def _check_room(around: Surroundings, there: Path) -> Iterator[Finding]:
+def _check_room(around: Surroundings, there: Path) -> Iterator[Diagnosis]:
     room = around.space(there)
     free = room.f_bavail * room.f_frsize
     fix = f"df -h {there}; logs of old runs: du -sh {around.state_dir / 'runs'}"
     if free < _FREE_BYTES_LOW:
-        yield Finding("state", "fail" if free < _FREE_BYTES_MIN else "warn", f"{free >> 20} MiB free at {there}", fix)
+        yield Diagnosis("state", "fail" if free < _FREE_BYTES_MIN else "warn", f"{free >> 20} MiB free at {there}", fix)
     # Some filesystems count no inodes and say 0 of 0.
     if room.f_files and room.f_favail < _INODES_LOW:
-        yield Finding("state", "warn", f"{room.f_favail:,} inodes free at {there}", fix.replace("df -h", "df -i"))
+        yield Diagnosis("state", "warn", f"{room.f_favail:,} inodes free at {there}", fix.replace("df -h", "df -i"))
 
 
 def _find_filesystem(around: Surroundings, path: Path) -> str:
@@ -95,7 +95,7 @@ def _find_filesystem(around: Surroundings, path: Path) -> str:
 # ---------------------------------------------------------------------- the daemon
 
 
-def check_running(around: Surroundings) -> list[Finding]:
+def check_running(around: Surroundings) -> list[Diagnosis]:
     """Lock, socket and what the daemon says of itself must tell one story."""
     told = read_told(around.state_dir)
     path = find_socket(around, told)
@@ -103,16 +103,16 @@ def check_running(around: Surroundings) -> list[Finding]:
     pid = told.get("pid")
     if locked and not heard:
         message = f"a daemon (pid {pid}) holds the lock and does not answer at {path}"
-        return [Finding("daemon", "fail", message, f"see {around.state_dir / 'daemon.log'}; then: kill {pid}")]
+        return [Diagnosis("daemon", "fail", message, f"see {around.state_dir / 'daemon.log'}; then: kill {pid}")]
     if not heard:
         if path.exists():
             message = f"no daemon runs; {path} was left behind, and the next start takes it away"
-            return [Finding("daemon", "ok", message)]
-        return [Finding("daemon", "ok", "no daemon runs; the first submit starts one")]
+            return [Diagnosis("daemon", "ok", message)]
+        return [Diagnosis("daemon", "ok", "no daemon runs; the first submit starts one")]
     if told.get("version") not in (None, __version__):
         message = f"the daemon is version {told['version']}, this command {__version__}"
-        return [Finding("daemon", "warn", message, "phalanx down && phalanx up; running jobs go on")]
-    return [Finding("daemon", "ok", f"a daemon answers at {path}" + (f" (pid {pid})" if pid else ""))]
+        return [Diagnosis("daemon", "warn", message, "phalanx down && phalanx up; running jobs go on")]
+    return [Diagnosis("daemon", "ok", f"a daemon answers at {path}" + (f" (pid {pid})" if pid else ""))]
 
 
 def read_told(state_dir: Path) -> dict[str, Any]:
@@ -152,20 +152,20 @@ def _is_locked(around: Surroundings) -> bool:
 # ---------------------------------------------------------------------- ports
 
 
-def check_ports(around: Surroundings) -> list[Finding]:
+def check_ports(around: Surroundings) -> list[Diagnosis]:
     """Ranks of a gang meet on a loopback port, and the daemon may listen on one."""
     why = _try_port("127.0.0.1", 0)
     if why is not None:
         message = f"no port can be opened on 127.0.0.1 ({why}); ranks of a gang could not meet"
-        return [Finding("ports", "fail", message, "ip link set lo up")]
+        return [Diagnosis("ports", "fail", message, "ip link set lo up")]
     wanted = around.settings.tcp
     if wanted is None or _answers(find_socket(around, read_told(around.state_dir))):
-        return [Finding("ports", "ok", "ports of the loopback can be opened")]
+        return [Diagnosis("ports", "ok", "ports of the loopback can be opened")]
     why = _try_port(*wanted)
     if why is not None:
         fix = f"see who has it: ss -ltnp 'sport = :{wanted[1]}'; or set tcp to another port"
-        return [Finding("ports", "fail", f"{wanted[0]}:{wanted[1]} cannot be opened: {why}", fix)]
-    return [Finding("ports", "ok", f"{wanted[0]}:{wanted[1]} is free")]
+        return [Diagnosis("ports", "fail", f"{wanted[0]}:{wanted[1]} cannot be opened: {why}", fix)]
+    return [Diagnosis("ports", "ok", f"{wanted[0]}:{wanted[1]} is free")]
 
 
 def _try_port(host: str, port: int) -> str | None:
