@@ -15,7 +15,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from phalanx.control.loop import Change, Foresight, Instruction, LetGo, Loop, Recorder, Remains, Shift, Shrunk, Start
+from phalanx.control.loop import (
+    Foresight,
+    Instruction,
+    LetGo,
+    Loop,
+    Recorder,
+    Remains,
+    SeatChange,
+    Shift,
+    Shrunk,
+    Start,
+)
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -197,7 +208,7 @@ class Forward:
         truth, now_us = self.truth, self.state.now_us
         if isinstance(instruction, Start):
             return truth.ends_after(instruction.bind, now_us)
-        if isinstance(instruction, Change | Shrunk):
+        if isinstance(instruction, SeatChange | Shrunk):
             return truth.ends_resized(instruction.gang, instruction.seats, now_us)
         if isinstance(instruction, Shift):
             ends = truth.ends_moved if instruction.how == "move" else truth.ends_repaired

@@ -55,7 +55,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SeatChange:
     """A running gang sits on other seats from now on."""
 
     gang: int
@@ -90,7 +90,7 @@ class LetGo:
     held: bool
 
 
-Instruction = Start | Leave | Change | Shift | Shrunk | LetGo
+Instruction = Start | Leave | SeatChange | Shift | Shrunk | LetGo
 
 
 # ---- ports
@@ -443,7 +443,7 @@ class Loop:
             was = before[number]
             gained = decision.members - _members(was)
             event = "grow" if gained > 0 else "shrink" if gained < 0 else "move"
-            self.carrier.carry_out(Change(number, was, decision.seats, decision.cause, decision.beneficiary))
+            self.carrier.carry_out(SeatChange(number, was, decision.seats, decision.cause, decision.beneficiary))
         else:
             event = "move" if isinstance(decision, Move) else "repair" if isinstance(decision, Repair) else "restart"
             self.carrier.carry_out(Shift(number, decision.seats, event))

@@ -2,7 +2,7 @@
 
 `play` is `simulate` with three watchers: each snapshot and plan goes through `engine.invariants`, each
 call is made several times (the same snapshot gives the same plan, with or without reasons, with or
-without a ledger, and is left as it was), and a `Chronicle` follows every gang over time, for the promises
+without a ledger, and is left as it was), and a `TransitionCheck` follows every gang over time, for the promises
 that no single plan can break.
 """
 
@@ -29,10 +29,10 @@ from phalanx.model.form import Form
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
-from phalanx.testing.chronicle import BrokenPromise, Chronicle
+from phalanx.testing.transitions import BrokenPromise, TransitionCheck
 from phalanx.testing.victims import find_superfluous
 
-__all__ = ["BrokenPromise", "Chronicle", "Watch", "decided", "freeze", "play", "schedule_checked"]
+__all__ = ["BrokenPromise", "CheckedRun", "TransitionCheck", "decided", "freeze", "play", "schedule_checked"]
 
 
 def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
@@ -85,15 +85,15 @@ def freeze(value: object) -> object:
 
 def play(scenario: Scenario, policy: str, options: Mapping[str, object] | None = None) -> SimResult:
     """Simulate with every promise checked after every event."""
-    return Watch().play(scenario, policy, options)
+    return CheckedRun().play(scenario, policy, options)
 
 
-class Watch:
+class CheckedRun:
     """One checked run; those who want to know more than whether it holds look at what it has seen."""
 
     def __init__(self) -> None:
         """Nothing seen yet."""
-        self.chronicle = Chronicle()
+        self.chronicle = TransitionCheck()
         self.refused: Refusals | None = None  # what the world will not carry out
         self.parts: dict[str, int] = {}  # of the ledger, in µs and thousandths, when the run is over
 

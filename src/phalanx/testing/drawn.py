@@ -25,7 +25,7 @@ from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import Snapshot
 from phalanx.model.topology import Segment, Topology
 from phalanx.model.window import Window
-from phalanx.testing.first_fit import WHOLE, Room, count_empty, find_seats
+from phalanx.testing.first_fit import WHOLE, FreeColumns, count_empty, find_seats
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
@@ -334,7 +334,7 @@ class _Drawing:
         if self.flavour.small or (self.flavour.rivals and self._odds(60)):
             gang = replace(gang, priority=0)
         sizes = tuple(rng.choice(role.sizes.allowed) for role in gang.roles)
-        seats = self._find_seats(gang, sizes, Room(state.fleet, state.free, state.device_free))
+        seats = self._find_seats(gang, sizes, FreeColumns(state.fleet, state.free, state.device_free))
         number = self._submit(gang)
         if seats is None:
             if self._odds(60):
@@ -349,11 +349,11 @@ class _Drawing:
         bind = Bind(number, seats, length * gang.members_max // sum(sizes), guest)
         state.apply(Plan(decisions=(bind,)))
 
-    def _empty(self) -> Room:
+    def _empty(self) -> FreeColumns:
         fleet = self.state.fleet
-        return Room(fleet, fleet.capacity.copy(), fleet.device_capacity.copy())
+        return FreeColumns(fleet, fleet.capacity.copy(), fleet.device_capacity.copy())
 
-    def _find_seats(self, gang: Gang, sizes: Sequence[int], room: Room) -> tuple[Seats, ...] | None:
+    def _find_seats(self, gang: Gang, sizes: Sequence[int], room: FreeColumns) -> tuple[Seats, ...] | None:
         """A first fit in a drawn order of the nodes where gangs may start."""
         up, opened = self.state.up, self.state.open
         order = [i for i, node in enumerate(self.nodes) if up[i] and opened[i] and not node.spare]

@@ -20,16 +20,16 @@ WHOLE = 1000  # one device, or one of anything that is not counted in bytes
 
 
 @dataclass(slots=True, eq=False)
-class Room:
+class FreeColumns:
     """What is free, as columns over the nodes of a fleet."""
 
     fleet: Fleet
     free: IntArray
     devices: MilliArray
 
-    def copy(self) -> Room:
+    def copy(self) -> FreeColumns:
         """The same, to try something on."""
-        return Room(self.fleet, self.free.copy(), self.devices.copy())
+        return FreeColumns(self.fleet, self.free.copy(), self.devices.copy())
 
     def take_one(self, node: int, shape: Shape) -> MilliArray | None:
         """Seat one more member on a node: its devices, or None if it does not fit."""
@@ -53,11 +53,11 @@ class Room:
 
 
 def find_seats(
-    gang: Gang, sizes: Sequence[int], room: Room, order: Sequence[int], *, spread: bool
+    gang: Gang, sizes: Sequence[int], room: FreeColumns, order: Sequence[int], *, spread: bool
 ) -> tuple[Seats, ...] | None:
     """The first seats in this order of nodes that hold the gang at these sizes; `spread`: one member a node."""
     for nodes in _list_domains(room.fleet, gang.topology, order):
-        trial: Room | None = room.copy()
+        trial: FreeColumns | None = room.copy()
         seats: list[Seats] = []
         for index, (role, size) in enumerate(zip(gang.roles, sizes, strict=True)):
             assert trial is not None
@@ -71,8 +71,8 @@ def find_seats(
 
 
 def _find_role(
-    room: Room, index: int, role: Role, size: int, nodes: Sequence[int], most: int
-) -> tuple[Seats | None, Room | None]:
+    room: FreeColumns, index: int, role: Role, size: int, nodes: Sequence[int], most: int
+) -> tuple[Seats | None, FreeColumns | None]:
     """Seats of one role inside one domain of its own, and the room that is left."""
     for domain in _list_domains(room.fleet, role.topology, nodes):
         trial = room.copy()
@@ -91,7 +91,7 @@ def _find_role(
     return None, None
 
 
-def _fill_node(room: Room, node: int, shape: Shape, most: int) -> list[MilliArray]:
+def _fill_node(room: FreeColumns, node: int, shape: Shape, most: int) -> list[MilliArray]:
     """The devices of each member that sits down on a node."""
     got: list[MilliArray] = []
     while len(got) < most and admits(room.fleet.nodes[node], shape):

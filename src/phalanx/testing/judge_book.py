@@ -45,7 +45,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Sitting:
     """Seats of one gang, from one instant to another."""
 
     gang: int
@@ -134,7 +134,7 @@ class Book:
         return NEVER if self.scenario.until_us is None else self.scenario.until_us
 
     @cached_property
-    def stays(self) -> list[Stay]:
+    def stays(self) -> list[Sitting]:
         """Of all gangs, those of no length left out."""
         return [
             replace(stay, end_us=min(stay.end_us, self.over_us))
@@ -144,14 +144,14 @@ class Book:
         ]
 
     @cached_property
-    def stays_of(self) -> list[list[Stay]]:
+    def stays_of(self) -> list[list[Sitting]]:
         """The same by gang."""
-        found: list[list[Stay]] = [[] for _ in self.gangs]
+        found: list[list[Sitting]] = [[] for _ in self.gangs]
         for stay in self.stays:
             found[stay.gang].append(stay)
         return found
 
-    def amount(self, stay: Stay, node: str, kind: str) -> int:
+    def amount(self, stay: Sitting, node: str, kind: str) -> int:
         """What a stay uses of one node, at least."""
         gang, members = self.gangs[stay.gang], stay.places.get(node, 0)
         each = [role.shape.amount(kind) for role in gang.roles]
@@ -207,16 +207,18 @@ class Book:
         return self.eligible_us(index) <= at_us and not gone and not self.sits(index, at_us)
 
 
-def _sittings(index: int, told: GangResult) -> Iterator[Stay]:
+def _sittings(index: int, told: GangResult) -> Iterator[Sitting]:
     ends = [entry.at_us for entry in told.history[1:]] + [NEVER]
     for entry, end_us in zip(told.history, ends, strict=False):
         if entry.placement:
-            yield Stay(index, entry.at_us, end_us, entry.placement, entry.units, "runs")
+            yield Sitting(index, entry.at_us, end_us, entry.placement, entry.units, "runs")
         elif entry.held:
-            yield Stay(index, entry.at_us, end_us, entry.held, entry.units, "held")
+            yield Sitting(index, entry.at_us, end_us, entry.held, entry.units, "held")
 
 
-def _leavings(index: int, gang: Gang, told: GangResult, outages: Mapping[str, list[tuple[int, int]]]) -> Iterator[Stay]:
+def _leavings(
+    index: int, gang: Gang, told: GangResult, outages: Mapping[str, list[tuple[int, int]]]
+) -> Iterator[Sitting]:
     """Seats given back by a shrink stay in use for the pause, unless the gang or the node goes first."""
     history = told.history
     for number, entry in enumerate(history):
@@ -235,4 +237,4 @@ def _leavings(index: int, gang: Gang, told: GangResult, outages: Mapping[str, li
             if before.units is not None and entry.units is not None:
                 units = {node: max(0, before.units.get(node, 0) - entry.units.get(node, 0))}
             broken = [since for since, _ in outages.get(node, ()) if since >= entry.at_us]
-            yield Stay(index, entry.at_us, min([until_us, *broken]), {node: left}, units, "leaving")
+            yield Sitting(index, entry.at_us, min([until_us, *broken]), {node: left}, units, "leaving")

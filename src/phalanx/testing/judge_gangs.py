@@ -9,7 +9,7 @@ from typing import Final
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Shape
 from phalanx.model.topology import NODE_LEVEL
-from phalanx.testing.judge_book import BEGINS, NEVER, Book, Finding, Stay
+from phalanx.testing.judge_book import BEGINS, NEVER, Book, Finding, Sitting
 
 #: Rule 15's closed set.
 CODES: Final = frozenset(
@@ -211,14 +211,14 @@ def find_in_windows(book: Book) -> Iterator[Finding]:
                 yield Finding(kind, book.told[stay.gang].name, at_us, f"{stay.how} on {name} in its window")
 
 
-def _comes_in(book: Book, stay: Stay, open_us: int) -> bool:
+def _comes_in(book: Book, stay: Sitting, open_us: int) -> bool:
     """Whether it started there inside the window."""
     return stay.start_us > open_us and stay.start_us in {
         entry.at_us for entry in book.told[stay.gang].history if entry.event == "bind"
     }
 
 
-def _should_have_left(book: Book, stay: Stay, open_us: int) -> bool:
+def _should_have_left(book: Book, stay: Sitting, open_us: int) -> bool:
     """Whether it sat there a pause before the window opened, and its end was known not to come before that."""
     gang, truth = book.gangs[stay.gang], book.scenario.true_runs[stay.gang]
     honest = gang.walltime_us is None or gang.walltime_us >= truth.duration_us
@@ -228,7 +228,7 @@ def _should_have_left(book: Book, stay: Stay, open_us: int) -> bool:
     return honest and not gang.startup_us and sat
 
 
-def _must_be_out(book: Book, stay: Stay, open_us: int) -> bool:
+def _must_be_out(book: Book, stay: Sitting, open_us: int) -> bool:
     """Whether nobody's word can excuse it: it can be stopped, or what it said was true or nothing at all."""
     gang, told, truth = book.gangs[stay.gang], book.told[stay.gang], book.scenario.true_runs[stay.gang]
     pinned = any(event.verb == "resize" and event.gang == gang.name for event in book.scenario.events)

@@ -13,8 +13,8 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.result import SimResult
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.model.plan import Plan
-from phalanx.testing.checking import Watch
-from phalanx.testing.chronicle import BrokenPromise
+from phalanx.testing.checking import CheckedRun
+from phalanx.testing.transitions import BrokenPromise
 
 
 class DrawnRefusals:
@@ -31,7 +31,7 @@ class DrawnRefusals:
                 yield decision.gang, f"no {type(decision).__name__.lower()} today"
 
 
-class RefusedWatch(Watch):
+class RefusedWatch(CheckedRun):
     """A checked run in a world that says no."""
 
     def __init__(self, rng: Random, probability: float) -> None:

@@ -19,8 +19,8 @@ from selection import rest_long
 
 from phalanx.frontends.sim.scenario import read_scenario
 from phalanx.policy import named
-from phalanx.testing.hosts_conform import compare, play_in_sim, squeeze, why_not_here
-from phalanx.testing.hosts_draw import draw_day
+from phalanx.testing.hosts.busy_days import draw_day
+from phalanx.testing.hosts.conformance import compare, play_in_sim, squeeze, why_not_here
 from phalanx.testing.worlds import draw_policy
 
 HERE = Path(__file__).resolve().parent

@@ -193,7 +193,7 @@ def test_the_low_end_is_never_after_and_the_high_end_never_before():
     world, jobs = busy_world()
     number = jobs[0].number
     looks = {
-        which: outlook.Seen(0, {number: (at_us, outlook.Cause("time"))})
+        which: outlook.Seen(0, {number: (at_us, outlook.StartCause("time"))})
         for which, at_us in ((outlook.LOW, 150), (outlook.MIDDLE, 100), (outlook.HIGH, 80))
     }
     assert world.forecaster.tell(outlook.Lengths(), looks) == {number: Forecast(100, 100, 100, "")}
@@ -201,7 +201,7 @@ def test_the_low_end_is_never_after_and_the_high_end_never_before():
 
 def test_where_the_range_was_not_looked_at_it_is_wide():
     world, jobs = busy_world()
-    middle = outlook.Seen(1000, {jobs[0].number: (3000, outlook.Cause("time"))})
+    middle = outlook.Seen(1000, {jobs[0].number: (3000, outlook.StartCause("time"))})
     looks = {outlook.LOW: outlook.Seen(1000), outlook.MIDDLE: middle, outlook.HIGH: outlook.Seen(1000)}
     assert world.forecaster.tell(outlook.Lengths(), looks) == {jobs[0].number: Forecast(3000, 2000, 5000, "")}
 

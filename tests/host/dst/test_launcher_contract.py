@@ -17,9 +17,9 @@ from phalanx.frontends.host.launching import HostLauncher
 from phalanx.frontends.host.launching.directory import Runs
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
 from phalanx.frontends.host.shim.journal import Story
-from phalanx.testing.hosts_launcher import FakeLauncher
-from phalanx.testing.hosts_loop import Life, VirtualLoop
-from phalanx.testing.hosts_machine import SIGNALS, Machine
+from phalanx.testing.hosts.made_up_machine import SIGNALS, Machine
+from phalanx.testing.hosts.virtual_launcher import FakeLauncher
+from phalanx.testing.hosts.virtual_loop import Life, VirtualLoop
 
 LIMIT_S = 30.0
 #: What a member does, as a line for a shell.

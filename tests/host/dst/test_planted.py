@@ -22,8 +22,8 @@ from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.watching import Watching
 from phalanx.frontends.host.store import InsertJobs, PutRun
-from phalanx.testing.hosts_checks import BrokenRule
-from phalanx.testing.hosts_trials import run_trial
+from phalanx.testing.hosts.machine_rules import BrokenRule
+from phalanx.testing.hosts.trials import run_trial
 
 #: Seeds that a plant may take until it is found.
 WITHIN = 40

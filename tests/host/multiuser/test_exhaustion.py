@@ -153,7 +153,7 @@ def test_a_job_that_prints_without_end_has_an_end(shared):
 @pytest.fixture(scope="module")
 def stormed(_able):
     """A daemon for what a broken one would not survive; progress is looked for often."""
-    before = "import phalanx.frontends.host.core.reading as reading; reading.READ_EVERY_S = 0.2"
+    before = "import phalanx.frontends.host.core.progress_reading as reading; reading.READ_EVERY_S = 0.2"
     daemon = SharedDaemon(gpus=6, before=before)
     try:
         yield daemon.start()

@@ -11,7 +11,7 @@ import pytest
 
 import phalanx
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.shim.logs import Rate
+from phalanx.frontends.host.shim.log_writing import Rate
 from phalanx.frontends.host.shim.loop import READ, Loop
 from phalanx.frontends.host.shim.relay import Told
 from phalanx.frontends.host.shim.supervision import read_signal

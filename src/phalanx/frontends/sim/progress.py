@@ -21,7 +21,7 @@ WHOLE: Final = 1 << 96
 Waits = tuple[tuple[str, int], ...]  # part of the ledger, how long
 
 
-class Progress:
+class GangProgress:
     """What a gang has done, has saved, and is about to do; `books` gets its µs × units by part of the ledger."""
 
     __slots__ = (

@@ -48,7 +48,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StartCause:
     """What let somebody start: `end`, `shrink` or `leave` of a gang, or `time` alone."""
 
     what: str
@@ -71,7 +71,7 @@ class Seen:
     """What a look showed."""
 
     now_us: int
-    starts: dict[int, tuple[int, Cause]] = field(default_factory=dict)
+    starts: dict[int, tuple[int, StartCause]] = field(default_factory=dict)
     stays: list[Stay] = field(default_factory=list)
     whole: bool = True  # nothing was left out for lack of time
 
@@ -80,7 +80,7 @@ class Enough(Exception):  # noqa: N818 - no failure: the look has seen what it w
     """Stop looking."""
 
 
-class Guess(Belief):
+class GuessedRuns(Belief):
     """How gangs would fare if they ran as long as guessed."""
 
     def __init__(self, state: State, lengths: Lengths, which: int) -> None:
@@ -115,7 +115,7 @@ class Watcher:
         self.seen = Seen(state.now_us)
         self._state, self._wanted = state, None if wanted is None else set(wanted)
         self._meter, self._until_s = meter, meter() + budget_s
-        self._freed: list[tuple[Cause, IntArray]] = []  # at this instant, with the devices that it gave back
+        self._freed: list[tuple[StartCause, IntArray]] = []  # at this instant, with the devices that it gave back
         self._at_us = -1
         self._open: dict[int, Stay] = {}
         self._held: dict[int, IntArray] = {}
@@ -142,14 +142,14 @@ class Watcher:
         self._sit(number, at_us, fresh=False)
         if before is not None:
             given = np.maximum(before - self._held[number], 0)
-            self._note_freed(Cause("shrink", number), given, at_us)
+            self._note_freed(StartCause("shrink", number), given, at_us)
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
         """A gang ended, or gave everything back."""
         given = self._held.get(number)
         self._leave(number, at_us)
         if given is not None:
-            self._note_freed(Cause("leave" if how in ("evict", "yield") else "end", number), given, at_us)
+            self._note_freed(StartCause("leave" if how in ("evict", "yield") else "end", number), given, at_us)
 
     def on_capacity(self, at_us: int) -> None:
         """Machines do not come and go in a look ahead."""
@@ -162,15 +162,15 @@ class Watcher:
             self.seen.whole = False
             raise Enough
 
-    def _find_cause(self, number: int, at_us: int) -> Cause:
+    def _find_cause(self, number: int, at_us: int) -> StartCause:
         """Of all who gave something back just now, the one that gave most of what it sits on."""
         freed = self._freed if self._at_us == at_us else []
         if not freed:
-            return Cause("time")
+            return StartCause("time")
         mine = self._held[number]
         return max(freed, key=lambda entry: int(np.minimum(entry[1], mine).sum()))[0]
 
-    def _note_freed(self, cause: Cause, given: IntArray, at_us: int) -> None:
+    def _note_freed(self, cause: StartCause, given: IntArray, at_us: int) -> None:
         if at_us != self._at_us:
             self._freed, self._at_us = [], at_us
         self._freed.append((cause, given))
@@ -216,7 +216,7 @@ def look(
     events: Sequence[Happens] = (),
 ) -> Seen:
     """Play a state forward that nobody else uses, until the wanted have started or a bound is reached."""
-    guess = Guess(state, lengths, which)
+    guess = GuessedRuns(state, lengths, which)
     watcher = Watcher(state, wanted, bound.meter, bound.budget_s)
     forward = Forward(state, policy, guess, watcher)
     for end in guess.ends_now():

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from phalanx.control.loop import Change, Foresight, Instruction, Leave, LetGo, Loop, Remains, Shift, Start
+from phalanx.control.loop import Foresight, Instruction, Leave, LetGo, Loop, Remains, SeatChange, Shift, Start
 from phalanx.control.state import DEFAULT_WALLTIME_US, State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -39,7 +39,7 @@ class Begin:
 class Acts:
     """What a planning pass wants done, in order, and when to plan again without an event."""
 
-    done: list[Begin | Leave | Change] = field(default_factory=list)
+    done: list[Begin | Leave | SeatChange] = field(default_factory=list)
     infeasible: list[int] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     wake_at_us: int | None = None
@@ -61,7 +61,7 @@ class Planner:
         state = State(fleet, queues, users, default_walltime_us=default_walltime_us)
         self.loop = Loop(state, policy, self)
         self.version = 0  # grows with everything that is folded; whoever keeps an answer compares it
-        self._done: list[Begin | Leave | Change] = []
+        self._done: list[Begin | Leave | SeatChange] = []
 
     def over(self, state: State) -> Planner:
         """The same planner over a copy of its state, for whoever tries something out."""
@@ -181,7 +181,7 @@ class Planner:
             self.state.set_elastic(instruction.gang, elastic=False)
             bind = instruction.bind
             self._done.append(Begin(bind.gang, bind.seats, guest=bind.guest is not Guest.NO))
-        elif isinstance(instruction, Leave | Change):
+        elif isinstance(instruction, Leave | SeatChange):
             self._done.append(instruction)
         elif isinstance(instruction, Shift):
             self._done.append(Begin(instruction.gang, instruction.seats, again=True))

@@ -17,7 +17,7 @@ from phalanx.frontends.host.messages import DeviceRow, NodeRow, QueueRow
 from phalanx.frontends.host.ports import Caller, Device, DeviceReading
 from phalanx.frontends.host.service import Figures
 from phalanx.frontends.host.store import EstimateRecord, JobRecord
-from phalanx.frontends.host.strangers import Stranger
+from phalanx.frontends.host.stranger_watch import Stranger
 from phalanx.model.fleet import IntArray
 from phalanx.model.queue import ROOT
 from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole

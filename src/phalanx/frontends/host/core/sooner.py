@@ -16,7 +16,7 @@ from phalanx.control.forward import Happens
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.intake import Taken
+from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
 from phalanx.frontends.host.core.outlook import MIDDLE, Bound, look
 from phalanx.frontends.host.core.planner import Planner
@@ -178,7 +178,7 @@ class Sooners:
 
     # ------------------------------------------------------------------ jobs that are not there yet
 
-    async def try_out(self, caller: Caller, taken: Taken) -> Accepted:
+    async def try_out(self, caller: Caller, taken: CheckedSubmission) -> Accepted:
         """What would become of a job if it were submitted now; nothing is written."""
         if taken.infeasible:
             return Accepted(0, taken.name, "pending", None, Reason(Code.INFEASIBLE.word, taken.infeasible))
