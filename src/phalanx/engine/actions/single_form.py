@@ -19,10 +19,14 @@ from phalanx.engine.policy import Policy
 from phalanx.engine.prefilter import waiting_rows
 from phalanx.engine.room.view import NOBODY, View, find_need
 from phalanx.engine.session import empty_ceiling
-from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.fleet import IntArray
 from phalanx.model.form import RoleForm
 from phalanx.model.plan import Bind, Idle, Seats
 from phalanx.model.snapshot import Snapshot
+
+#: Up to so many, plain numbers are quicker than arrays. Half of the walks of KTH-SP2 see at most six
+#: waiting and ten running gangs, and an operation on an array costs a microsecond however short it is.
+SHORT = 64
 
 
 def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
@@ -52,6 +56,7 @@ class SingleFormWalk:
         self._usable = view.usable_by_exempt[NOBODY]
         self.now = self.row.slots  # of each node
         self._free = view.free[:, self.row.need.columns[0]]  # units, of which slots are the whole multiples
+        self._everywhere = bool(np.logical_and.reduce(self.row.mask))
         self.room = self.row.total  # slots left in all
         self.binds: list[Bind] = []
         self.reserved = 0  # slots that are free and that the head will need, if anybody asked
@@ -63,23 +68,31 @@ class SingleFormWalk:
         if not len(rows):
             return True
         sizes = pending.size[rows]
-        if (self.snapshot.hints.has_elastic and pending.elastic[rows].any()) or int(sizes.max()) > self._most():
+        if self.snapshot.hints.has_elastic and bool(pending.elastic[rows].any()):
             return False
-        filled = sizes.cumsum()
-        head = int(filled.searchsorted(self.row.total, side="right"))
-        for at in range(head):
-            self._start(int(rows[at]), int(sizes[at]), self.now)
-        if head < len(rows) and policy.reservations:
-            room = self.row.total - (int(filled[head - 1]) if head else 0)
-            behind = (sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)
-            if len(behind) or (ledger and room):
-                self._fill(int(sizes[head]), rows[behind], sizes[behind], room)
+        if int(np.maximum.reduce(sizes)) > self._most():
+            return False
+        first = sizes[:SHORT].tolist()
+        head = 0
+        while head < len(rows) and (size := first[head] if head < SHORT else int(sizes[head])) <= self.room:
+            self._start(int(rows[head]), size, self.now)
+            head += 1
+        room = self.room
+        if head == len(rows) or not policy.reservations:
+            return True
+        if len(rows) <= SHORT:
+            behind = [at for at in range(head + 1, len(rows)) if first[at] <= room]
+        else:
+            behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
+        if behind or (ledger and room):
+            self._fill(int(sizes[head]), rows[behind], sizes[behind].tolist(), room)
         return True
 
     def measure_idle(self) -> Idle:
         """What is kept for the head, and whether somebody waits whom the free amounts would hold in one piece."""
-        amount = self.row.need.amounts[0]
-        whole = int(self._free[self.row.mask].sum()) // amount
+        # On one node whatever is free is in one piece.
+        free = self._free if self._everywhere else self._free[self.row.mask]
+        whole = int(np.add.reduce(free)) // self.row.need.amounts[0] if len(free) > 1 else self.room
         waiting: list[int] = waiting_rows(self.snapshot).tolist() if whole > self.room else []
         started = {bind.gang for bind in self.binds}
         fragmented = any(
@@ -94,12 +107,17 @@ class SingleFormWalk:
 
     def _start(self, row: int, size: int, slots: IntArray, first: IntArray | None = None) -> Seats:
         """Seat one gang in these slots, in the `first` ones before any other."""
-        nodes, counts = self._choose(size, slots, self._free, first)
-        if not self.binds:
-            self.now, self._free = self.now.copy(), self._free.copy()  # until now they were the view's
-        self.now[nodes] -= counts
+        if len(slots) == 1:
+            # One node: nothing to choose, and two subtractions instead of five steps over arrays of one.
+            nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
+            self.now, self._free = self.now - size, self._free - size * self.row.need.amounts[0]
+        else:
+            nodes, counts = self._choose(size, slots, self._free, first)
+            if not self.binds:
+                self.now, self._free = self.now.copy(), self._free.copy()  # until now they were the view's
+            self.now[nodes] -= counts
+            self._free[nodes] -= counts * self.row.need.amounts[0]
         self.room -= size
-        self._free[nodes] -= counts * self.row.need.amounts[0]
         devices = np.zeros((len(nodes), self.snapshot.nodes.device_free.shape[1]), dtype=np.int16)
         seats = Seats(0, nodes, counts, devices, size)
         self.binds.append(Bind(int(self.pending.gang[row]), (seats,), int(self.pending.length_us[row])))
@@ -116,20 +134,20 @@ class SingleFormWalk:
         fleet = self.snapshot.fleet
         return slots if fleet.walk_trivial else slots[fleet.walk]
 
-    def _fill(self, head: int, rows: IntArray, sizes: IntArray, room: int) -> None:
+    def _fill(self, head: int, rows: IntArray, sizes: list[int], room: int) -> None:
         """Let those pass who end by the head's start, or fit beside it then."""
-        node, end, gain = self._ends()
-        gone_by, extra = _find_start(end, gain, head - room)
+        gone_by, extra = find_start(*self._ends_in_all(), head - room)
         now_us = self.snapshot.now_us
-        gone = np.where(self.pending.proven[rows], now_us + self.pending.length_us[rows], NEVER)
-        passing = ((gone <= gone_by) | (sizes <= extra)).nonzero()[0].tolist()
+        lengths, proven = self.pending.length_us[rows].tolist(), self.pending.proven[rows].tolist()
+        gone = [now_us + length if sure else NEVER for length, sure in zip(lengths, proven, strict=True)]
+        passing = [each for each, size in enumerate(sizes) if gone[each] <= gone_by or size <= extra]
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
         if not passing:
             return
         many = len(self.now) > 1 and gone_by != NEVER
-        left = self._left_by_head(head, node, gain, end <= gone_by) if many else None
+        left = self._left_by_head(head, gone_by) if many else None
         for each in passing:
-            size, long = int(sizes[each]), int(gone[each]) > gone_by
+            size, long = sizes[each], gone[each] > gone_by
             if size > room or (long and size > extra):
                 continue
             # One node has no places to choose between; else the reserved ones are for those who end in time.
@@ -143,6 +161,28 @@ class SingleFormWalk:
                 left[seats.nodes] -= seats.counts
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
 
+    def _ends_in_all(self) -> tuple[IntArray, IntArray]:
+        """Instant and slots of everything that runs or has just been started, wherever it is."""
+        snapshot = self.snapshot
+        if snapshot.hints.has_reclaimable or not self._everywhere:
+            _, end, gain = self._ends()
+            return end, gain
+        # Every slot counts, and nobody can have been made to give any back: a gang is its members.
+        running = snapshot.running
+        rows = running.alive.nonzero()[0]
+        gain = running.members[rows].astype(np.int64)
+        if snapshot.hints.on_time:
+            end = running.start_us[rows] + running.length_us[rows]
+        else:
+            end = expected_ends(running, snapshot.now_us)[rows]
+        if not self.binds:
+            return end, gain
+        now_us = snapshot.now_us
+        return (
+            np.concatenate((end, [now_us + bind.length_us for bind in self.binds])),
+            np.concatenate((gain, [bind.members for bind in self.binds])),
+        )
+
     def _ends(self) -> tuple[IntArray, IntArray, IntArray]:
         """Node, instant and slots of everything that runs or has just been started."""
         snapshot = self.snapshot
@@ -150,7 +190,7 @@ class SingleFormWalk:
         rows = table.alive.nonzero()[0]
         node, gain = table.node[rows], table.count[rows].astype(np.int64)
         end = expected_ends(snapshot.running, snapshot.now_us)[table.running[rows]]
-        if not self.row.mask.all():
+        if not self._everywhere:
             gain *= self.row.mask[node]
         if not self.binds:
             return node, end, gain
@@ -162,8 +202,10 @@ class SingleFormWalk:
             np.concatenate([gain, *(each.counts for each in seats)]),
         )
 
-    def _left_by_head(self, head: int, node: IntArray, gain: IntArray, gone: BoolArray) -> IntArray:
+    def _left_by_head(self, head: int, gone_by: int) -> IntArray:
         """Slots of each node at the head's start, beside the places it will take: busy ones before idle ones."""
+        node, end, gain = self._ends()
+        gone = end <= gone_by
         busy = np.bincount(node[gone], weights=gain[gone], minlength=len(self.now)).astype(np.int64)
         then = self.now + busy
         free = self._free + busy * self.row.need.amounts[0]
@@ -172,8 +214,10 @@ class SingleFormWalk:
         return then
 
 
-def _find_start(end: IntArray, gain: IntArray, missing: int) -> tuple[int, int]:
+def find_start(end: IntArray, gain: IntArray, missing: int) -> tuple[int, int]:
     """When ends have given back what is missing, and how much more they have given by then."""
+    if len(end) <= SHORT:
+        return _find_start_short(end.tolist(), gain.tolist(), missing)
     order = end.argsort(kind="stable")
     end, total = end[order], gain[order].cumsum()
     at = int(total.searchsorted(missing))
@@ -181,3 +225,15 @@ def _find_start(end: IntArray, gain: IntArray, missing: int) -> tuple[int, int]:
         return NEVER, 0  # no end helps, so nothing is reserved and everybody may pass
     gone_by = int(end[at])
     return gone_by, int(total[int(end.searchsorted(gone_by, side="right")) - 1]) - missing
+
+
+def _find_start_short(ends: list[int], gains: list[int], missing: int) -> tuple[int, int]:
+    """The same, one end after the other."""
+    gone_by = NEVER
+    for end, gain in sorted(zip(ends, gains, strict=True)):
+        if end > gone_by:
+            break
+        missing -= gain
+        if missing <= 0:
+            gone_by = min(gone_by, end)
+    return (NEVER, 0) if gone_by == NEVER else (gone_by, -missing)
