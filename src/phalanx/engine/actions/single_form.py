@@ -10,16 +10,19 @@ Logs of one machine are like that, and they have hundreds of thousands of jobs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.kernels.fill import Room, choose_nodes
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.kernels.slots import Need
 from phalanx.engine.policy import Policy
 from phalanx.engine.prefilter import waiting_rows
 from phalanx.engine.room.view import NOBODY, View, find_need
 from phalanx.engine.session import empty_ceiling
-from phalanx.model.fleet import IntArray
+from phalanx.model.fleet import BoolArray, Fleet, IntArray
 from phalanx.model.form import RoleForm
 from phalanx.model.plan import Bind, Idle, Seats
 from phalanx.model.snapshot import Snapshot
@@ -45,6 +48,27 @@ def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
     return need.missing is None and len(need.columns) == 1 and not (need.unasked or need.share or need.whole)
 
 
+def _where_usable(fleet: Fleet, need: Need, usable: BoolArray) -> tuple[BoolArray, bool]:
+    """Nodes that count, and whether all do. Remembered for as long as the same nodes are in service.
+
+    Compared by identity: the columns of a snapshot are read-only, and other nodes in service are another array.
+    """
+    found = fleet.needs.get("usable")
+    if not isinstance(found, _Usable) or found.need is not need or found.usable is not usable:
+        mask = need.allowed & usable
+        found = _Usable(need, usable, mask, bool(mask.all()))
+        fleet.needs["usable"] = found
+    return found.mask, found.everywhere
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Usable:
+    need: Need
+    usable: BoolArray
+    mask: BoolArray
+    everywhere: bool
+
+
 class SingleFormWalk:
     """One walk; `binds` is what starts."""
 
@@ -52,12 +76,15 @@ class SingleFormWalk:
         """Count the slots; nobody has started yet."""
         self.snapshot, self.pending = snapshot, snapshot.pending
         self.role: RoleForm = snapshot.forms[0].roles[0]
-        self.row = view.slots(self.role.shape)
+        self.need = find_need(snapshot.fleet, self.role.shape)
         self._usable = view.usable_by_exempt[NOBODY]
-        self.now = self.row.slots  # of each node
-        self._free = view.free[:, self.row.need.columns[0]]  # units, of which slots are the whole multiples
-        self._everywhere = bool(np.logical_and.reduce(self.row.mask))
-        self.room = self.row.total  # slots left in all
+        self._mask, self._everywhere = _where_usable(snapshot.fleet, self.need, self._usable)
+        # Counted here, not asked of the view: that would keep a row up to date that nobody asks for again.
+        self._free = view.free[:, self.need.columns[0]]  # units, of which slots are the whole multiples
+        self.now = self._free // self.need.amounts[0]  # slots of each node
+        if not self._everywhere:
+            self.now *= self._mask
+        self.room = int(np.add.reduce(self.now))  # slots left in all
         self.binds: list[Bind] = []
         self.reserved = 0  # slots that are free and that the head will need, if anybody asked
 
@@ -85,14 +112,15 @@ class SingleFormWalk:
         else:
             behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
         if behind or (ledger and room):
-            self._fill(int(sizes[head]), rows[behind], sizes[behind].tolist(), room)
+            asked = [first[at] for at in behind] if len(rows) <= SHORT else sizes[behind].tolist()
+            self._fill(int(sizes[head]), rows[behind], asked, room)
         return True
 
     def measure_idle(self) -> Idle:
         """What is kept for the head, and whether somebody waits whom the free amounts would hold in one piece."""
         # On one node whatever is free is in one piece.
-        free = self._free if self._everywhere else self._free[self.row.mask]
-        whole = int(np.add.reduce(free)) // self.row.need.amounts[0] if len(free) > 1 else self.room
+        free = self._free if self._everywhere else self._free[self._mask]
+        whole = int(np.add.reduce(free)) // self.need.amounts[0] if len(free) > 1 else self.room
         waiting: list[int] = waiting_rows(self.snapshot).tolist() if whole > self.room else []
         started = {bind.gang for bind in self.binds}
         fragmented = any(
@@ -100,7 +128,7 @@ class SingleFormWalk:
             for row in waiting
             if int(self.pending.gang[row]) not in started
         )
-        return Idle(self.row.need.vector * self.reserved, fragmented)
+        return Idle(self.need.vector * self.reserved, fragmented)
 
     def _most(self) -> int:
         return empty_ceiling(self.snapshot.fleet, self.snapshot.forms[0], self._usable)
@@ -110,13 +138,13 @@ class SingleFormWalk:
         if len(slots) == 1:
             # One node: nothing to choose, and two subtractions instead of five steps over arrays of one.
             nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
-            self.now, self._free = self.now - size, self._free - size * self.row.need.amounts[0]
+            self.now, self._free = self.now - size, self._free - size * self.need.amounts[0]
         else:
             nodes, counts = self._choose(size, slots, self._free, first)
             if not self.binds:
-                self.now, self._free = self.now.copy(), self._free.copy()  # until now they were the view's
+                self._free = self._free.copy()  # until now it was the view's
             self.now[nodes] -= counts
-            self._free[nodes] -= counts * self.row.need.amounts[0]
+            self._free[nodes] -= counts * self.need.amounts[0]
         self.room -= size
         devices = np.zeros((len(nodes), self.snapshot.nodes.device_free.shape[1]), dtype=np.int16)
         seats = Seats(0, nodes, counts, devices, size)
@@ -191,7 +219,7 @@ class SingleFormWalk:
         node, gain = table.node[rows], table.count[rows].astype(np.int64)
         end = expected_ends(snapshot.running, snapshot.now_us)[table.running[rows]]
         if not self._everywhere:
-            gain *= self.row.mask[node]
+            gain *= self._mask[node]
         if not self.binds:
             return node, end, gain
         seats = [bind.seats[0] for bind in self.binds]
@@ -208,7 +236,7 @@ class SingleFormWalk:
         gone = end <= gone_by
         busy = np.bincount(node[gone], weights=gain[gone], minlength=len(self.now)).astype(np.int64)
         then = self.now + busy
-        free = self._free + busy * self.row.need.amounts[0]
+        free = self._free + busy * self.need.amounts[0]
         nodes, counts = self._choose(head, then, free, busy)
         then[nodes] -= counts
         return then
