@@ -205,8 +205,10 @@ class Tables:
     @property
     def restless(self) -> bool:
         """Whether somebody who runs may have to change although nobody waits."""
+        if not self._has_reclaimable:
+            return False
         guests = self.running.alive & (self.running.columns["guest"] > 0)
-        return bool(self.pins or self.windows or self.draining.any() or guests.any()) and self._has_reclaimable
+        return bool(self.pins or self.windows or self.draining.any() or guests.any())
 
     def note_soft(self, gang: Gang) -> None:
         """Remember whether anybody could ever be made to give something back."""

@@ -103,7 +103,7 @@ def choose_nodes(room: Room, role: RoleForm, size: int) -> tuple[IntArray, IntAr
     if found is None:
         return None
     low, high, level = found
-    counts = np.zeros_like(room.slots)
+    counts = np.zeros(len(room.slots), dtype=np.int64)
     last_run = -1
     if role.segment_size > 1 and role.segment_level > level:
         last_run = _place_groups(room, role, (low, high, level), size, counts)
@@ -124,6 +124,8 @@ Run = tuple[int, int, int]  # first and past-the-last position in walk order, an
 def _choose_run(room: Room, role: RoleForm, size: int) -> Run | None:
     """The run to place in: of the preferred level if one holds all, else of the next wider one, and so on."""
     fleet, level = room.fleet, max(role.prefer, role.require)
+    if level == ANYWHERE and role.segment_size <= 1:  # nothing to compare: the whole cluster, if it holds them
+        return (0, len(room.slots), ANYWHERE) if int(np.add.reduce(room.slots)) >= size else None
     while level > ANYWHERE and level >= role.require:
         capability = compute_capability(fleet, room, role, level)
         holding = np.flatnonzero(capability >= size)
@@ -192,7 +194,7 @@ def _place_preferred(room: Room, run: Run, size: int, counts: IntArray) -> None:
         return
     low, high, _ = run
     wanted = np.minimum(room.first, room.slots)
-    total = int(wanted[low:high].sum())
+    total = int(np.add.reduce(wanted[low:high]))
     if total >= size:
         _place(room.with_slots(wanted), run, size, counts)
         return
@@ -229,11 +231,16 @@ def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
 def _split(room: Room, level: int, offset: int, sums: IntArray, size: int) -> tuple[IntArray, int, int]:
     """Fewest runs, fullest first: those taken whole, the one for the rest (-1: none), and the rest."""
     runs = sums.nonzero()[0]
-    keys = [room.fleet.domain_by_run[level][runs + offset]]
-    keys += [_reduce(room.fleet, amount, level)[runs + offset] for amount in reversed(room.unasked)]
-    order = runs[np.lexsort([*keys, -sums[runs]])]
-    filled = np.cumsum(sums[order])
-    whole = int(np.searchsorted(filled, size, side="right"))
+    if room.unasked or not room.fleet.walk_trivial:
+        keys = [room.fleet.domain_by_run[level][runs + offset]]
+        keys += [_reduce(room.fleet, amount, level)[runs + offset] for amount in reversed(room.unasked)]
+        order = runs[np.lexsort([*keys, -sums[runs]])]
+    else:
+        # Nodes stand in the file as in the network, so runs are in the order of their domains: a stable sort
+        # breaks ties as the key would. Half the price, and logs split nearly every gang.
+        order = runs[(-sums[runs]).argsort(kind="stable")]
+    filled = sums[order].cumsum()
+    whole = int(filled.searchsorted(size, side="right"))
     rest = size - (int(filled[whole - 1]) if whole else 0)
     if not rest:
         return order[:whole] + offset, -1, 0

@@ -63,7 +63,7 @@ class View:
         mask = need.allowed & self.usable_by_exempt[exempt]
         slots = compute_slots(need, self.free, self.device_free, self.fleet.device_column, shared=self.shared)
         slots *= mask
-        row = SlotRow(need, mask, slots, int(slots.sum()), len(self._log))
+        row = SlotRow(need, mask, slots, int(np.add.reduce(slots)), len(self._log))
         self._rows[shape, exempt] = row
         return row
 
