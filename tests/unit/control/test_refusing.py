@@ -10,7 +10,7 @@ from phalanx.control.explain import explain_pending
 from phalanx.control.refusing import REST_FIRST_US, REST_LAST_US
 from phalanx.engine.invariants import check_snapshot, check_usage
 from phalanx.engine.lifecycle import Phase
-from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
+from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Reservation, Resize, Restart, Seats
 from phalanx.model.reason import Code
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, seat
@@ -218,6 +218,28 @@ def test_a_victim_that_was_leaving_seats_still_leaves_them():
     check(state)
 
 
+def test_whoever_was_let_in_by_an_eviction_waits_even_where_it_sits_elsewhere():
+    """Room may be a limit of a queue, which has no place."""
+    state = make((SOFT, (0, 1)), waiting=[NEXT])
+    apply(state, Evict(0, Cause.RECLAIM, 1), Bind(1, on(2, 3), 50 * SECOND_US))
+    assert set(refuse(state, 0).undone) == {0, 1}
+    assert state.phase_of(1) is Phase.PENDING
+
+
+def test_promises_on_seats_that_were_not_given_back_are_void():
+    later = make_gang("later", "2 gpu=1", walltime=50)
+    state = make((SOFT, (0, 1)), waiting=[NEXT, later])
+    evict = Evict(0, Cause.PREEMPT, 1), Bind(1, on(0, 1), 50 * SECOND_US)
+    promised = [Reservation((2,), 200 * SECOND_US, 250 * SECOND_US, (on(*nodes),)) for nodes in ((0, 1), (2, 3))]
+    state.apply(Plan(evict, (promised[0],)), undoable=True)
+    refuse(state, 0)
+    assert state.promises == {}
+    wait(state, 1)
+    state.apply(Plan(evict, (promised[1],)), undoable=True)
+    refuse(state, 0)
+    assert list(state.promises) == [2]
+
+
 # ---------------------------------------------------------------------- moves and repairs
 
 
@@ -228,6 +250,15 @@ def test_a_refused_move_leaves_the_gang_where_it_was():
     refuse(state, 0)
     assert picture(state, 0) == before
     assert free(state) == [0, 0, 1, 1]
+
+
+def test_whoever_was_refused_before_is_looked_at_again():
+    """A plan says that nobody else will be let in; it counted on what did not come about."""
+    state = make((SOFT, (0, 1)), waiting=[NEXT])
+    state.apply(Plan((Move(0, on(2, 3)),), settled=True), undoable=True)
+    assert state.snapshot().settled_upto
+    refuse(state, 0)
+    assert not state.snapshot().settled_upto
 
 
 @pytest.mark.parametrize("decision", [Repair(0, on(1, 2)), Restart(0, on(2, 3))])
