@@ -44,7 +44,9 @@ MANY_METHODS = {
     "engine/calendar/long.py:LongCalendar": 31,
     "engine/calendar/short.py:ShortCalendar": 30,
     "frontends/host/core/core.py:Core": 37,
-    "frontends/host/core/planner.py:Planner": 26,
+    "control/loop.py:Loop": 29,  # every event of a cluster is one
+    "control/state.py:State": 27,
+    "frontends/host/core/planner.py:Planner": 30,
     "frontends/host/core/resizing.py:Resizing": 30,
     "frontends/host/launching/launcher.py:HostLauncher": 37,
     "frontends/host/shim/supervision.py:Supervision": 31,
@@ -53,7 +55,7 @@ MANY_METHODS = {
     "testing/hosts/virtual_launcher.py:FakeLauncher": 26,
 }
 MANY_ATTRIBUTES = {
-    "control/tables.py:Tables": 48,
+    "control/tables.py:Tables": 50,
     "frontends/host/core/jobs.py:Job": 36,
 }
 
@@ -65,7 +67,6 @@ REPEATED_CLASSES = {
     "Job": 4,  # what a user submits: in the daemon, inside the job, to a client (both imported by people), in a log
     "Reason": 2,  # in the OpenAPI document
     "Resize": 2,  # in the OpenAPI document
-    "Room": 3,
     "Shares": 2,
     "Table": 3,
 }

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from phalanx.testing.contests import Contest, draw_contest
-from phalanx.testing.refusals import RefusedWatch
+from phalanx.testing.drawn_refusals import RefusedWatch
 from phalanx.testing.worlds import LIVELY, draw_policy, draw_world
 
 PHASES = tuple(Phase) if os.environ.get("PHALANX_HYPOTHESIS") == "deep" else (Phase.explicit, Phase.generate)

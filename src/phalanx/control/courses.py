@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phalanx.control import refusing
 from phalanx.control.folding import fold
-from phalanx.control.queries import Queries
+from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.model.plan import Bind, Cause, Guest, Plan, Resize, Seats

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from phalanx.control.folding import Folded
-from phalanx.control.records import Refusal
+from phalanx.control.records import PlanRefusal
 from phalanx.control.state import State
 from phalanx.engine.cycle import schedule
 from phalanx.engine.lifecycle import Phase
@@ -275,7 +275,7 @@ class Loop:
         else:
             self.state.requeue(number)
 
-    def refuse(self, number: int, words: str) -> Refusal:
+    def refuse(self, number: int, words: str) -> PlanRefusal:
         """What was decided of a gang was not carried out; all that hung on it is undone, if nobody has begun on it."""
         return self.state.refuse(number, words)
 

@@ -99,7 +99,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PlanRefusal:
     """Something that was decided and did not come about."""
 
     gang: int

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.control.records import RUNNING, Image, Lent, Record, Refusal, Unconfirmed, touches, widen_seats
+from phalanx.control.records import RUNNING, Image, Lent, PlanRefusal, Record, Unconfirmed, touches, widen_seats
 from phalanx.control.seating import add_running, keep_busy, past_of, seat, unseat
 from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
@@ -202,7 +202,7 @@ def _ghosts_of(state: Tables, gone: Sequence[Unconfirmed]) -> list[Record]:
 # ---- undoing
 
 
-def refuse(state: Tables, number: int, words: str) -> Refusal:
+def refuse(state: Tables, number: int, words: str) -> PlanRefusal:
     """Take back what was decided of a gang and is not confirmed, with everything that hangs on it."""
     state.thaw()
     gone = find_hanging(state, number)
@@ -342,7 +342,7 @@ def _rest(state: Tables, number: int, words: str, undone: tuple[int, ...]) -> No
     earlier, record = state.refusals.get(number), state.records[number]
     times = 1 if earlier is None else earlier.times + 1
     until_us = state.now_us + min(REST_FIRST_US << min(times - 1, 20), REST_LAST_US) if undone else 0
-    state.refusals[number] = Refusal(number, state.now_us, words, undone, times, until_us)
+    state.refusals[number] = PlanRefusal(number, state.now_us, words, undone, times, until_us)
     if undone and record.phase is Phase.PENDING:
         past = past_of(record)
         past.resting = True

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from phalanx.control.records import NOTHING, Past, Refusal
+from phalanx.control.records import NOTHING, Past, PlanRefusal
 from phalanx.control.seating import add_running, past_of
 from phalanx.control.spec.errors import list_words, show, suggest
 from phalanx.control.spec.gangs import Known, parse_gang
@@ -154,7 +154,7 @@ def restore_refusal(state: State, number: int, entry: GangEntry) -> None:
     at_us = fields.need("at_us", '"at_us": 0').integer(0, state.now_us)
     words = fields.need("words", '"words": "no such node"').text()
     until_us = _count(fields, "rests_until_us", MOST)
-    state.refusals[number] = Refusal(number, at_us, words, (), _count(fields, "times", TIMES_MOST), until_us)
+    state.refusals[number] = PlanRefusal(number, at_us, words, (), _count(fields, "times", TIMES_MOST), until_us)
     if until_us > state.now_us and entry.phase is not Phase.PENDING:
         state.set_timer(until_us, "retry", number, 0)
 

@@ -17,7 +17,7 @@ from phalanx.control import leaving, losses, refusing
 from phalanx.control.columns import HeldTable
 from phalanx.control.courses import Courses
 from phalanx.control.folding import Folded, fold
-from phalanx.control.records import NOTHING, Record, Refusal, allocation_columns, widen_promise, widen_seats
+from phalanx.control.records import NOTHING, PlanRefusal, Record, allocation_columns, widen_promise, widen_seats
 from phalanx.control.seating import seat
 from phalanx.control.strangers import leave_free, occupy
 from phalanx.control.tables import DEFAULT_WALLTIME_US
@@ -95,7 +95,7 @@ class State(Courses):
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
         return folded
 
-    def refuse(self, number: int, words: str) -> Refusal:
+    def refuse(self, number: int, words: str) -> PlanRefusal:
         """What was decided of a gang was not carried out: it and everything that hung on it is undone."""
         return refusing.refuse(self, number, words)
 

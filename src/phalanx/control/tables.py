@@ -19,8 +19,8 @@ from phalanx.control.records import (
     ArrivalOrder,
     Group,
     LeastEnd,
+    PlanRefusal,
     Record,
-    Refusal,
     Unconfirmed,
     allocation_columns,
     touches,
@@ -98,7 +98,7 @@ class Tables:
         self.evictions_in_vain = 0
         self._settled: Settled | None = None  # as the last plan said
         self.unconfirmed: list[Unconfirmed] = []  # decisions that may yet be refused, with what was before
-        self.refusals: dict[int, Refusal] = {}  # the last of each gang
+        self.refusals: dict[int, PlanRefusal] = {}  # the last of each gang
         self._settled_upto = 0
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()

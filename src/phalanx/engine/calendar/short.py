@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phalanx.engine.calendar.releases import Start, find_shadow, find_start
+from phalanx.engine.calendar.releases import EarliestStart, find_shadow, find_start
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
@@ -38,7 +38,7 @@ class Head:
     """A blocked turn with a reservation, or with the right to one that nobody has needed yet."""
 
     turn: int
-    start: Start | None = None
+    start: EarliestStart | None = None
 
 
 @dataclass(frozen=True, slots=True)

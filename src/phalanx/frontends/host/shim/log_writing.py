@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 
-from phalanx.frontends.host.shim.loop import READ
+from phalanx.frontends.host.shim.event_loop import READ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from phalanx.frontends.host.shim.loop import Loop
+    from phalanx.frontends.host.shim.event_loop import EventLoop
 
 FOLDER = "logs"
 TAIL_BYTES = 2048
@@ -150,7 +150,7 @@ class RankLog:
 class Rate:
     """How much may be read now; one for all members of a run."""
 
-    def __init__(self, loop: Loop, bytes_s: int) -> None:
+    def __init__(self, loop: EventLoop, bytes_s: int) -> None:
         """0: as much as comes."""
         self._loop, self._bytes_s = loop, bytes_s
         self._left: float = bytes_s
@@ -173,7 +173,7 @@ class Rate:
 class Pump:
     """From the pipe of one member into the log of its rank."""
 
-    def __init__(self, loop: Loop, fd: int, log: RankLog, rate: Rate) -> None:
+    def __init__(self, loop: EventLoop, fd: int, log: RankLog, rate: Rate) -> None:
         """Starts at once, and ends when nobody holds the other end any more."""
         self._loop, self._fd, self._log, self._rate = loop, fd, log, rate
         self.closed = False

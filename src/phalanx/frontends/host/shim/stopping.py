@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from phalanx.frontends.host.containment import Cgroup
-    from phalanx.frontends.host.shim.loop import Loop, Timer
+    from phalanx.frontends.host.shim.event_loop import EventLoop, Timer
     from phalanx.frontends.host.shim.members import MemberProcess
 
 _LOOK_S_FIRST = 0.01
@@ -91,7 +91,7 @@ class Stop:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         reach: Reach,
         members: Sequence[MemberProcess],
         *,

@@ -18,8 +18,8 @@ import socket
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.shim import log_writing, system
 from phalanx.frontends.host.shim.control import Control
+from phalanx.frontends.host.shim.event_loop import EventLoop
 from phalanx.frontends.host.shim.journal import Journal
-from phalanx.frontends.host.shim.loop import Loop
 from phalanx.frontends.host.shim.members import Gate, MemberProcess, fork_members
 from phalanx.frontends.host.shim.relay import Relay
 from phalanx.frontends.host.shim.stopping import Reach, Stop
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from phalanx.frontends.host.shim.loop import Timer
+    from phalanx.frontends.host.shim.event_loop import Timer
     from phalanx.wire import SchedulerEnd
 
 _LINGER_S = 60.0
@@ -44,7 +44,7 @@ class Supervision:
         """Nothing happens yet."""
         self._dir_fd, self._launch = dir_fd, launch
         self._notes_left = _NOTES_BYTES_MAX
-        self.loop = Loop(self._on_child, lambda error: self.note(f"{type(error).__name__}: {error}"))
+        self.loop = EventLoop(self._on_child, lambda error: self.note(f"{type(error).__name__}: {error}"))
         allowed = frozenset((0, int(launch.get("daemon_uid", os.getuid()))))
         self.control = Control(self.loop, dir_fd, self._on_message, self._on_daemon_lost, allowed)
         self.control.take(control)

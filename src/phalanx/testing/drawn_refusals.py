@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from unittest.mock import patch
 
-from phalanx.control.records import Refusal
+from phalanx.control.records import PlanRefusal
 from phalanx.control.state import State
 from phalanx.engine.invariants import check_snapshot, check_usage, demand
 from phalanx.engine.lifecycle import Phase
@@ -37,7 +37,7 @@ class RefusedWatch(CheckedRun):
     def __init__(self, rng: Random, probability: float) -> None:
         """Nothing seen yet."""
         super().__init__()
-        self.refusals: list[Refusal] = []
+        self.refusals: list[PlanRefusal] = []
         self.refused = DrawnRefusals(rng, probability)
 
     def look(self, state: State) -> None:
@@ -53,7 +53,7 @@ class RefusedWatch(CheckedRun):
         """Simulate under this watch, with every promise checked after every refusal."""
         refuse = State.refuse
 
-        def refuse_checked(state: State, number: int, words: str) -> Refusal:
+        def refuse_checked(state: State, number: int, words: str) -> PlanRefusal:
             refusal = refuse(state, number, words)
             self.refusals.append(refusal)
             self.chronicle.unhear(refusal.undone, state.now_us)

@@ -37,7 +37,7 @@ class Timer:
         self.act = None
 
 
-class Loop:
+class EventLoop:
     """Waits for whatever happens next."""
 
     def __init__(self, on_child: Callable[[], None], on_error: Callable[[BaseException], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.control.records import Refusal
+from phalanx.control.records import PlanRefusal
 from phalanx.control.tables import Tables
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
@@ -45,7 +45,7 @@ class Queries(Tables):
         until = [at_us for at_us, what, whom, _ in self.timers if what == "rest" and whom == number]
         return max(until, default=None)
 
-    def refusal_of(self, number: int) -> Refusal | None:
+    def refusal_of(self, number: int) -> PlanRefusal | None:
         """What was last decided of it and refused, when and in which words."""
         return self.refusals.get(number)
 
