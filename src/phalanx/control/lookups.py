@@ -66,6 +66,8 @@ class Queries(Tables):
 
     def list_elastic(self) -> list[int]:
         """Gangs that sit and can be resized just now."""
+        if not self._molding:
+            return []  # no elastic gang was ever here, as in most logs
         running = self.running
         rows = (running.alive & running.columns["elastic"]).nonzero()[0]
         listed: list[int] = running.columns["gang"][rows].tolist()

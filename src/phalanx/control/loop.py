@@ -26,6 +26,9 @@ from phalanx.model.plan import Bind, Cause, Decision, Evict, Move, Plan, Repair,
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
 
+#: Decisions after which somebody else may be served at the same instant.
+_MOVES = (Evict, Repair, Restart)
+
 #: Whoever makes plans; the engine's `schedule`, or a watcher in front of it.
 Engine = Callable[..., Plan]
 
@@ -381,12 +384,16 @@ class Loop:
         self.recorder.on_plan(plan if not undone else _without(plan, undone), state.now_us)
         # Whoever was repaired could not lend or grow in the plan that repaired it. What was undone is no event:
         # whoever it concerns rests first, or the same plan would be made and refused for ever.
-        moved = any(isinstance(d, Evict | Repair | Restart) and d.gang not in undone for d in plan.decisions)
+        moved = any(isinstance(d, _MOVES) and d.gang not in undone for d in plan.decisions)
         return bool(plan.infeasible or cancelled or moved) | (bool(state.degraded) and self._let_go())
 
     def _carry_out(self, plan: Plan) -> tuple[set[int], list[int]]:
         """Fold a plan and hand it out, but for what is refused at once; that is undone, and whose it is the answer."""
         state = self.state
+        if not plan.decisions:  # every second plan of a long log
+            cancelled = state.apply(plan).cancelled
+            self._note_cancelled(cancelled)
+            return set(), cancelled
         refused = self._list_refused(plan) if self._refusable else {}
         changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
         before = {d.gang: state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
@@ -459,6 +466,8 @@ class Loop:
     def _let_go(self) -> bool:
         """A degraded gang that has no seat left to hold, and found no place, queues again at once."""
         state = self.state
+        if not state.degraded:
+            return False
         bare = [n for n in state.degraded if state.phase_of(n) is Phase.DEGRADED and not _members(state.seats_of(n))]
         for number in bare:
             state.requeue_rested(number)
