@@ -20,7 +20,7 @@ from phalanx.engine.order.deadlines import find_too_late
 from phalanx.engine.order.orders import laxity_us, order_by_arrival, order_by_urgency
 from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
-from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits
+from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits, somebody_is_too_late
 from phalanx.engine.reclaimable import Reclaimable
 from phalanx.engine.room.seats import still_free
 from phalanx.engine.room.view import View
@@ -36,6 +36,7 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     """Decide what happens now; with `explain`, also why everything else does not; with `ledger`, what is kept idle."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
     calm = not snapshot.degraded and not (snapshot.soft and is_restless(snapshot, policy))
+    calm = calm and not somebody_is_too_late(snapshot, policy)
     if calm and not explain and newcomers_lack_room(snapshot):
         return Plan(settled=True, room=snapshot.room)
     gated = _judge_gated(snapshot) if snapshot.gated and snapshot.fresh else ()
@@ -54,8 +55,10 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
         quick = SingleFormWalk(snapshot, view)
         if quick.run(policy, ledger=ledger):
             idle = quick.measure_idle() if ledger else None
-            settled = not gated and _keeps_order(policy)
-            return Plan(tuple(quick.binds), infeasible=gated, settled=settled, room=quick.room, idle=idle)
+            # Somebody urgent may come and take the reservation, and then others may pass.
+            settled = not gated and _keeps_order(policy) and not (policy.deadlines and snapshot.dated)
+            binds, wake_us = tuple(quick.binds), _next_wake(snapshot, policy)
+            return Plan(binds, infeasible=gated, settled=settled, room=quick.room, idle=idle, wake_at_us=wake_us)
     return _decide(Session(snapshot, policy, view), gated, explain=explain, ledger=ledger)
 
 

@@ -71,7 +71,7 @@ class SingleFormWalk:
             room = self.row.total - (int(filled[head - 1]) if head else 0)
             behind = (sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)
             if len(behind) or (ledger and room):
-                self._fill(int(sizes[head]), rows[behind], sizes[behind], room)
+                return self._fill(int(sizes[head]), rows[behind], sizes[behind], room)
         return True
 
     def measure_idle(self) -> Idle:
@@ -114,16 +114,18 @@ class SingleFormWalk:
         fleet = self.snapshot.fleet
         return slots if fleet.walk_trivial else slots[fleet.walk]
 
-    def _fill(self, head: int, rows: IntArray, sizes: IntArray, room: int) -> None:
-        """Let those pass who end by the head's start, or fit beside it then."""
+    def _fill(self, head: int, rows: IntArray, sizes: IntArray, room: int) -> bool:
+        """Let those pass who end by the head's start, or fit beside it then; False if somebody may be its guest."""
         node, end, gain = self._ends()
         gone_by, extra = _find_start(end, gain, head - room)
         now_us = self.snapshot.now_us
         gone = np.where(self.pending.proven[rows], now_us + self.pending.length_us[rows], NEVER)
+        if self.snapshot.soft and self._might_be_guest(rows[gone > gone_by]):
+            return False
         passing = ((gone <= gone_by) | (sizes <= extra)).nonzero()[0].tolist()
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
         if not passing:
-            return
+            return True
         many = len(self.now) > 1 and gone_by != NEVER
         left = self._left_by_head(head, node, gain, end <= gone_by) if many else None
         for each in passing:
@@ -140,6 +142,12 @@ class SingleFormWalk:
             if long and left is not None:
                 left[seats.nodes] -= seats.counts
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
+        return True
+
+    def _might_be_guest(self, rows: IntArray) -> bool:
+        """Whether any of those who would stay too long can be made to leave: where it then sits is no matter of sums."""
+        gangs = self.snapshot.gangs
+        return any(gangs[number].preemptible for number in self.pending.gang[rows].tolist())
 
     def _ends(self) -> tuple[IntArray, IntArray, IntArray]:
         """Node, instant and slots of everything that runs or has just been started."""
