@@ -22,8 +22,8 @@ from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
 from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits, somebody_is_too_late
 from phalanx.engine.reclaimable import Reclaimable
-from phalanx.engine.room.seats import still_free
-from phalanx.engine.room.view import View
+from phalanx.engine.room.seats import list_crumbs, still_free
+from phalanx.engine.room.view import View, find_need
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.telling.idle import measure_idle
 from phalanx.engine.telling.reasons import judge_pending
@@ -135,9 +135,12 @@ def _set_aside(session: Session, walk: Walk | PlanAhead) -> None:
     """Seats that are still being vacated are for those who start on them; nobody else may have them yet."""
     for gang, seats in session.vacated:
         need = session.need_of(gang, seats.role)
-        left = still_free(session.view.free, session.view.device_free, need, seats)
-        session.view.take_seats(need, left)
-        walk.take(need, left, session.snapshot.now_us + max(1, gang.resize_pause_us))
+        view, until_us = session.view, session.snapshot.now_us + max(1, gang.resize_pause_us)
+        left = still_free(view.free, view.device_free, need, seats)
+        crumbs = list_crumbs(view.fleet, view.free, view.device_free, need, seats, left)
+        for each, rest in [(need, left), *((find_need(view.fleet, shape), rest) for shape, rest in crumbs)]:
+            view.take_seats(each, rest)
+            walk.take(each, rest, until_us)
     session.vacated.clear()
 
 
