@@ -91,8 +91,10 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     walk.run()
     # 4. What is left over: sizes that people want, then surplus.
     wakes = [_next_wake(snapshot, policy)]
-    if session.binds and not bool(walk.started.all()):  # whoever starts now may have to make way later
+    if snapshot.soft and session.binds and not bool(walk.started.all()):  # who starts now may have to make way later
         wakes += [snapshot.now_us + after for after in (policy.quantum_us, policy.min_runtime_us) if after]
+    if isinstance(walk, PlanAhead) and walk.guests is not None:
+        wakes.append(walk.guests.wake_us)
     if session.reclaimable is not None:
         wakes += _hand_out(session, session.reclaimable, walk)
     # 5. Tell why.

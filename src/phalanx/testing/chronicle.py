@@ -75,13 +75,15 @@ class Chronicle:
         self._together = [{bind.gang for bind in unit} for unit in units if len(unit) > 1]
 
     def _use(self, snapshot: Snapshot, number: int, verb: str) -> None:
-        """At one instant nobody is bound twice, and nobody evicted twice.
+        """At one instant nobody is bound twice, nobody evicted twice, and nobody evicted who has just been bound.
 
         So the number of times that this can still happen falls with every plan that evicts: nobody can go on
         making way for each other for ever.
         """
         if (number, verb) in self._used:
             raise BrokenPromise(f"{snapshot.gangs[number].name} is {verb} twice at {snapshot.now_us}")
+        if verb == "evicted" and (number, "bound") in self._used:
+            raise BrokenPromise(f"{snapshot.gangs[number].name} is bound and evicted at {snapshot.now_us}")
         self._used.add((number, verb))
 
     def _check_swap(self, snapshot: Snapshot, decision: Evict) -> None:

@@ -257,6 +257,10 @@ class Walk:
                 devices[at] += seats.devices
         return free, devices
 
+    def gone_us(self, turn: int, offer: Offer) -> int:
+        """Without a stated walltime nobody knows, so that no reservation may count on it."""
+        return self.now + offer.length_us if self.turns.proven[turn] else NEVER
+
     def name_devices(self, form: Form, places: Places) -> Places:
         """The devices of a trial are real ones here."""
         return places
@@ -303,8 +307,7 @@ class Walk:
         for offer in list_offers(self.session, self.turns, turn):
             level = 0
             if self.shadows:
-                gone = self.now + offer.length_us if self.turns.proven[turn] else NEVER
-                level = int(self.instants.searchsorted(gone))
+                level = int(self.instants.searchsorted(self.gone_us(turn, offer)))
             places = self._try_at(turn, index, key, offer, level)
             if places is not None:
                 return offer, places, level, Guest.NO
@@ -336,8 +339,7 @@ class Walk:
             return False
         self._compute_reservations()  # a ceiling holds for all pools, so every head must be known
         reserved = [(head.turn, head.start.at_us) for head in self.shadows if head.start is not None]
-        gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
-        return leaves_limits(self.session, self.turns, turn, offer, gone_us, reserved)
+        return leaves_limits(self.session, self.turns, turn, offer, self.gone_us(turn, offer), reserved)
 
     def _place_in(self, level: int, wish: Wish, index: int) -> Places | None:
         """Take seats in one of the views; `_start` settles the others."""
@@ -370,8 +372,7 @@ class Walk:
             undo(self.views[level], offer.form, places)
             retake(session.view, offer.form, places)
         if self.shadows:
-            gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
-            self._settle(offer.form, places, self.now if guest else gone_us)
+            self._settle(offer.form, places, self.now if guest else self.gone_us(turn, offer))
 
     def _settle(self, form: Form, places: Places, gone_us: int) -> None:
         """Take the seats out of every later instant at which they are still taken."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from phalanx.engine.calendar.guests import GuestSeats
 from phalanx.engine.calendar.limits_ahead import leaves_limits
 from phalanx.engine.calendar.timeline import Timeline
 from phalanx.engine.kernels.release import NEVER
@@ -25,7 +26,7 @@ from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
-from phalanx.model.plan import Guest, Reservation, Seats
+from phalanx.model.plan import Cause, Guest, Reservation, Seats
 from phalanx.model.reason import Code
 
 
@@ -44,7 +45,10 @@ class PlanAhead:
         self.undecided: set[int] = set()
         self._pools: dict[PlacementKey, BoolArray] = {}
         self._own: Reservation | None = None  # the promise of the gang whose turn it is
+        self._late: set[int] = set()  # turns whose time has come, and a guest still sits at their places
         self._promises = self._recall_promises() if session.policy.keep else {}
+        many = session.policy.keep or session.policy.reservations > 1
+        self.guests = GuestSeats(session, self.timeline, self._list_promised) if many else None
         self.finder = None if session.reclaimable is None else RoomFinder(session, turns, self, session.reclaimable)
 
     # ------------------------------------------------------------------ promises
@@ -89,10 +93,21 @@ class PlanAhead:
         """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
         if self._under_window(turn, promise):
             return False
-        sound = self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us)
+        sound = self._claim_promise(turn, form, promise, -1)
         if not sound:
-            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+            self._claim_promise(turn, form, promise, 1)
+        if not sound and promise.start_us == self.now and turn not in self._late:
+            self._late.add(turn)  # a guest is counted as gone in the next moment; anybody else is in the way
+            sound = self._stands(turn, form, promise)
         return sound
+
+    def _claim_promise(self, turn: int, form: Form, promise: Reservation, sign: int) -> bool:
+        start_us = promise.start_us + (turn in self._late)
+        return self.timeline.claim(form, promise.seats, start_us, promise.end_us, sign)
+
+    def _list_promised(self) -> list[Reservation]:
+        """Starts in the future, and promises of those whose turn has not come yet."""
+        return [reservation for _, reservation in self.reservations] + [each for _, each in self._promises.values()]
 
     def _under_window(self, turn: int, promise: Reservation) -> bool:
         exempt = self.turns.key_of(turn).exempt
@@ -128,11 +143,7 @@ class PlanAhead:
 
     def _visit(self, turn: int) -> None:
         key = self._key_of(turn)
-        promised = self._promises.pop(turn, None)
-        if promised is not None:
-            form, promise = promised
-            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
-        self._own = None if promised is None else promised[1]
+        promised = self._recall_own(turn)
         if not self._takes_part(turn):
             if int(self.turns.size[turn]) <= self._service_ceiling(key):
                 self._take(turn, key)  # over a limit: somebody below it may make way
@@ -140,18 +151,48 @@ class PlanAhead:
         if any(bool((pool & self._pool(key)).any()) for pool in self.stopped):
             return
         outcome = self._start_now(turn, key)
-        if outcome is None and promised is not None and promised[1].start_us == self.now:
-            # Its own time has come, at the places named for it: whatever was planned since kept clear of them.
-            offer = list_offers(self.session, self.turns, turn)[-1]
-            outcome = (offer, self.name_devices(*promised_places(promised)), Guest.NO)
+        if outcome is None and turn not in self._late:
+            outcome = self._as_promised(turn, promised)
+        if outcome is None and not self._take(turn, key) and self._send_away(turn, promised):
+            outcome = self._as_promised(turn, promised)
         if outcome is not None:
             self._start(turn, *outcome)
-        elif self._take(turn, key):
+        elif self.started[turn]:
             pass
         elif self.session.policy.stops:
             self.stopped.append(self._pool(key))
         elif self._may_reserve(turn):
             self._reserve(turn, key, None if promised is None else promised[1])
+
+    def _recall_own(self, turn: int) -> tuple[Form, Reservation] | None:
+        """The promise of the gang whose turn it is, out of the calendar, which from now on answers for this gang."""
+        if self.guests is not None:
+            self.guests.show_to(int(self.turns.rows[turn]))
+        promised = self._promises.pop(turn, None)
+        if promised is not None:
+            self._claim_promise(turn, *promised, 1)
+        self._own = None if promised is None else promised[1]
+        return promised
+
+    def _as_promised(self, turn: int, promised: tuple[Form, Reservation] | None) -> tuple[Offer, Places, Guest] | None:
+        """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
+        if promised is None or promised[1].start_us != self.now:
+            return None
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        return offer, self.name_devices(*promised_places(promised)), Guest.NO
+
+    def _send_away(self, turn: int, promised: tuple[Form, Reservation] | None) -> bool:
+        """As many guests as must leave the places that were named for a gang; whether that is enough."""
+        if promised is None or turn not in self._late or self.guests is None or self.finder is None:
+            return False
+        form, promise = promised
+        releases = self.guests.choose_leaving(form, promise.seats)
+        if releases is None:
+            return False
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        number = int(self.session.snapshot.pending.gang[self.turns.rows[turn]])
+        self.finder.commit(RoomFound(offer, releases, promise.seats, promise.end_us), number)
+        return True
 
     def _service_ceiling(self, key: PlacementKey) -> int:
         return empty_ceiling(self.session.fleet, key.form, self.session.in_service)
@@ -186,16 +227,25 @@ class PlanAhead:
     def _shift(self, release: Release, sign: int) -> None:
         for seats in release.seats:
             need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
-            end_us = self.now + 1 if release.occupant.guest else release.occupant.end_us
+            end_us = release.occupant.end_us
+            if release.occupant.guest:
+                guests = None if release.cause is Cause.GUEST else self.guests
+                end_us = self.now + 1 if guests is None else guests.until_us(release.occupant)
             self.timeline.claim_seats(need, seats, self.now, end_us, sign)
 
     def give(self, release: Release) -> None:
         """Seats given back are free in the calendar until their end, when they would have been anyway."""
+        if self.guests is not None:
+            self.guests.lift(release.occupant)
         self._shift(release, 1)
 
     def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
         """Seats are taken in the calendar."""
         self.timeline.claim_seats(need, seats, self.now, gone_us, -sign)
+
+    def gone_us(self, turn: int, offer: Offer) -> int:
+        """Until when whoever starts now must be able to stay."""
+        return self.now + self._span(turn, offer)
 
     def _key_of(self, turn: int) -> PlacementKey:
         return self.turns.key_of(turn)
@@ -240,10 +290,12 @@ class PlanAhead:
     def _under_reservation(self, places: Places) -> bool:
         """Whether these places are promised to somebody; of a window one gets notice, and owes nobody anything."""
         mine = {int(node) for per_gang in places for seats in per_gang for node in seats.nodes}
-        ahead = [reservation for _, reservation in self.reservations]
-        ahead += [promise for _, promise in self._promises.values()]
         return any(
-            int(node) in mine for each in ahead for per_gang in each.seats for seats in per_gang for node in seats.nodes
+            int(node) in mine
+            for each in self._list_promised()
+            for per_gang in each.seats
+            for seats in per_gang
+            for node in seats.nodes
         )
 
     def _limits_allow(self, turn: int, offer: Offer) -> bool:
@@ -293,7 +345,10 @@ class PlanAhead:
         self.started[turn] = True
         retake(self.session.view, offer.form, places)
         for form, own, end_us in self.session.bound[-len(places) :]:
-            self.timeline.claim(form, own, self.now, end_us)
+            until_us = end_us
+            if guest and self.guests is not None:  # those behind it may not have its seats before the owner does
+                until_us = max(end_us, self.guests.stays_until_us(own[0], self.now + offer.length_us))
+            self.timeline.claim(form, own, self.now, until_us)
 
     # ------------------------------------------------------------------ reserving
 

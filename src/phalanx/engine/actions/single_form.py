@@ -145,7 +145,7 @@ class SingleFormWalk:
         return True
 
     def _might_be_guest(self, rows: IntArray) -> bool:
-        """Whether any of those who would stay too long can be made to leave: where it then sits is no matter of sums."""
+        """Whether any of those who would stay too long can be made to leave: where it sits is no matter of sums."""
         gangs = self.snapshot.gangs
         return any(gangs[number].preemptible for number in self.pending.gang[rows].tolist())
 

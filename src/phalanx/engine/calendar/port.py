@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from phalanx.engine.kernels.slots import Need
+from phalanx.engine.order.turns import Offer
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places
 from phalanx.engine.room.view import Exempt, View
@@ -18,6 +19,10 @@ class Calendar(Protocol):
 
     def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
         """What may be used from now until `gone_us` if these releases were given. The view may be written to."""
+        ...
+
+    def gone_us(self, turn: int, offer: Offer) -> int:
+        """Until when a gang that starts now must be able to stay: NEVER ends whoever does not say how long it runs."""
         ...
 
     def name_devices(self, form: Form, places: Places) -> Places:

@@ -188,7 +188,7 @@ def _nodes_to_leave(snapshot: Snapshot, change: Change) -> set[int]:
     """Draining nodes, and those under a window that was not made for this gang."""
     bad = set(np.flatnonzero(snapshot.nodes.draining).tolist())
     gang, names = change.gang, snapshot.fleet.names
-    above = {snapshot.queues.names[index] for index in _walk(snapshot, int(snapshot.running.queue[change.row]))}
+    above = set(_queues_above(snapshot, change))
     for window in snapshot.windows:
         invited = gang.user in window.users or bool(above & set(window.queues))
         if window.start_us <= snapshot.now_us < window.end_us and not invited:
@@ -231,6 +231,10 @@ def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterato
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired and gives healthy seats up")
     if whole and not change.gained:
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired with nothing")
+
+
+def _queues_above(snapshot: Snapshot, change: Change) -> list[str]:
+    return [snapshot.queues.names[index] for index in _walk(snapshot, int(snapshot.running.queue[change.row]))]
 
 
 def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Violation]:

@@ -93,7 +93,9 @@ class RoomFinder:
         found = _Search(self, turn, key, offer, filling=filling).run()
         # Turns depend on who asks, and pinned sizes differ: those are searched one by one.
         stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
-        if found is None and self.policy.quantum_us is None and offer.size <= self._failed[row] and stricter:
+        # So are those with promises, since each is asked about its own time.
+        alike = self.policy.quantum_us is None and not self.policy.keep
+        if found is None and alike and offer.size <= self._failed[row] and stricter:
             self._failed[row], self._stayed[row] = offer.size, stays if filling else 0
         return found
 
@@ -137,7 +139,7 @@ class _Search:
             filling,
         )
         self.session, self.turns, self.calendar = finder.session, finder.turns, finder.calendar
-        self.gone_us = finder.now + offer.length_us if finder.turns.proven[turn] else NEVER
+        self.gone_us = finder.calendar.gone_us(turn, offer)
         self.shares = list_shares(self.session, self.turns, turn, offer)
         self.asked = np.sum([asked for _, asked in self.shares], axis=0)
         self.queue = int(self.turns.queue[turn])
