@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
-from phalanx.engine.actions.evacuate import evacuate
+from phalanx.engine.actions.evacuate import evacuate, lead_of
 from phalanx.engine.actions.grow import Growth
 from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
 from phalanx.engine.actions.plan_ahead import PlanAhead
@@ -219,13 +219,22 @@ def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tupl
     return tuple(number for number in numbers if number not in told)
 
 
+def _list_leads(snapshot: Snapshot) -> set[int]:
+    """How long before a window opens elastic gangs that run, or may start now, have to begin to leave it."""
+    present = [table.gang[table.alive & table.elastic] for table in (snapshot.running, snapshot.pending)]
+    return {lead_of(snapshot.gangs[number]) for numbers in present for number in numbers.tolist() if number >= 0}
+
+
 def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     """Windows open and close, and deadlines pass out of reach, without anybody telling us.
 
     A promised start is no reason to wake: whatever frees its places is an event. Waking then would find
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
-    ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
+    instants = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
+    if snapshot.windows and snapshot.molding:
+        instants += [window.start_us - lead_us for window in snapshot.windows for lead_us in _list_leads(snapshot)]
+    ahead = [at for at in instants if at > snapshot.now_us]
     if policy.deadlines and snapshot.dated:
         rows = snapshot.pending.alive.nonzero()[0]
         laxity = laxity_us(snapshot, rows)

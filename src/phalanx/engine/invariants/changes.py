@@ -189,9 +189,10 @@ def _nodes_to_leave(snapshot: Snapshot, change: Change) -> set[int]:
     bad = set(np.flatnonzero(snapshot.nodes.draining).tolist())
     gang, names = change.gang, snapshot.fleet.names
     above = set(_queues_above(snapshot, change))
+    lead_us = gang.resize_pause_us if isinstance(change.decision, Resize) else 0  # it leaves after its pause
     for window in snapshot.windows:
         invited = gang.user in window.users or bool(above & set(window.queues))
-        if window.start_us <= snapshot.now_us < window.end_us and not invited:
+        if window.start_us - lead_us <= snapshot.now_us < window.end_us and not invited:
             bad |= {index for index, name in enumerate(names) if name in window.nodes}
     return bad
 
