@@ -26,6 +26,7 @@ from phalanx.engine.order.queue_turns import QueueTurns
 from phalanx.engine.order.turns import Offer, Turns, find_over_limit, fit_domain, list_offers, start_turn
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
+from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray, IntArray, MilliArray
@@ -470,6 +471,10 @@ class Walk:
             self.views.append(view)
         # Less room later: what did not fit now does not fit then.
         self.ceilings = np.repeat(self.ceilings[:1], len(self.views), axis=0)
+
+    def reserved_nodes(self) -> BoolArray:
+        """Nodes on which a head will start."""
+        return cover_nodes(len(self.session.fleet), self.list_reservations())
 
     def next_start_us(self) -> int:
         """The first reserved start."""

@@ -22,6 +22,7 @@ from phalanx.engine.order.queue_turns import QueueTurns
 from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offers, start_turn
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
+from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray
@@ -368,6 +369,10 @@ class PlanAhead:
         self.reserved_pools.append(self._pool(key))
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
+
+    def reserved_nodes(self) -> BoolArray:
+        """Nodes on which somebody has a reservation, or a promise."""
+        return cover_nodes(len(self.session.fleet), self._list_promised())
 
     def next_start_us(self) -> int:
         """The first reserved start, or window."""

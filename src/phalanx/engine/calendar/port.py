@@ -10,6 +10,7 @@ from phalanx.engine.order.turns import Offer
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places
 from phalanx.engine.room.view import Exempt, View
+from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Seats
 
@@ -27,6 +28,10 @@ class Calendar(Protocol):
 
     def name_devices(self, form: Form, places: Places) -> Places:
         """The same places with devices that are really free now."""
+        ...
+
+    def reserved_nodes(self) -> BoolArray:
+        """Nodes on which somebody has a start in the future."""
         ...
 
     def give(self, release: Release) -> None:

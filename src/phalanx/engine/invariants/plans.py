@@ -10,6 +10,7 @@ import numpy as np
 from phalanx.engine.invariants.changes import (
     Change,
     check_change,
+    check_minimums,
     check_vacated,
     check_who_changes,
     claim_of,
@@ -59,6 +60,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
         found += _check_together(snapshot, reservation.gangs, "are promised a start")
     found += _check_room(snapshot, changes, [*starts, *kept])
     found += check_vacated(snapshot, changes)
+    found += check_minimums(snapshot, plan, changes)
     found += check_limits(snapshot, starts, changes)
     found += _check_reservations(snapshot, plan, changes)
     found += _check_how_many(snapshot, plan, policy)

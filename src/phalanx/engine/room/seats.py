@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.room.view import find_need
-from phalanx.model.fleet import Fleet, IntArray, MilliArray
+from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Gang, Shape
-from phalanx.model.plan import Seats
+from phalanx.model.plan import Reservation, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 
 
@@ -102,6 +102,16 @@ def drop_tail(fleet: Fleet, shape: Shape, seats: Seats, members: int) -> Seats:
         if not left:
             break
     return subtract_seats(seats, part_of(fleet, shape, seats, counts))
+
+
+def cover_nodes(nodes: int, reservations: Iterable[Reservation]) -> BoolArray:
+    """A mask of the nodes that any of these reservations names."""
+    mask = np.zeros(nodes, dtype=np.bool_)
+    for reservation in reservations:
+        for per_gang in reservation.seats:
+            for seats in per_gang:
+                mask[seats.nodes] = True
+    return mask
 
 
 def still_free(free: IntArray, device_free: MilliArray, need: Need, seats: Seats) -> Seats:
