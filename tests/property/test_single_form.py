@@ -9,10 +9,12 @@ from phalanx.engine import cycle
 from phalanx.engine.cycle import schedule
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes
+from phalanx.model.plan import Bind, Evict
 from phalanx.policy import named
 
 
-def play(seed, policy, monkeypatch, single_form):
+def play(seed, policy, monkeypatch, single_form, *, mixed=False):
+    """Plans of a drawn world; `mixed`: with preemptible gangs and deadlines, some of them out of reach."""
     monkeypatch.setattr(cycle, "is_single_form", single_form)
     rng = random.Random(seed)
     nodes = [
@@ -33,14 +35,18 @@ def play(seed, policy, monkeypatch, single_form):
         for _ in range(rng.randint(0, 3)):
             walltime = None if rng.random() < 0.1 else rng.randint(1, 20) * 1_000_000
             role = Role("m", Sizes((rng.randint(1, total + (rng.random() < 0.02)),)), Shape((("slot", each),)))
-            state.submit(
-                Gang(f"g{number}", (role,), state.now_us, priority=rng.choice((0, 0, 0, 1)), walltime_us=walltime)
-            )
+            more = {"preemptible": rng.random() < 0.3} if mixed else {}
+            if mixed and rng.random() < 0.3:
+                more["deadline_us"] = rng.randint(1, 60) * 1_000_000
+            priority = rng.choice((0, 0, 0, 1))
+            state.submit(Gang(f"g{number}", (role,), state.now_us, priority=priority, walltime_us=walltime, **more))
             number += 1
         plan = schedule(state.borrow(), policy)
-        plans.append(plan.key()[:1])
+        plans.append((plan.decisions and plan.key()[0], plan.infeasible))
         state.apply(plan)
-        ends += [(at + rng.randint(1, 25), d.gang) for d in plan.decisions]
+        gone = {d.gang for d in plan.decisions if isinstance(d, Evict)}
+        ends = [end for end in ends if end[1] not in gone]
+        ends += [(at + rng.randint(1, 25), d.gang) for d in plan.decisions if isinstance(d, Bind)]
     return plans
 
 
@@ -50,4 +56,14 @@ def test_the_same_plans_as_the_general_walk(monkeypatch, seed, name):
     real = cycle.is_single_form
     fast = play(seed, named(name), monkeypatch, real)
     slow = play(seed, named(name), monkeypatch, lambda *_: False)
+    assert fast == slow
+
+
+@pytest.mark.parametrize("name", ["easy", "fcfs", "deadline"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_plans_with_guests_and_deadlines_out_of_reach(monkeypatch, seed, name):
+    real = cycle.is_single_form
+    fast = play(seed, named(name), monkeypatch, real, mixed=True)
+    monkeypatch.setattr(cycle, "nobody_fits", lambda *_: False)  # it may be the screening that says nothing
+    slow = play(seed, named(name), monkeypatch, lambda *_: False, mixed=True)
     assert fast == slow

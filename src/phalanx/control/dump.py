@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from phalanx.control.records import Group, Past, Record
+from phalanx.control.records import Ghost, Group, Past
 from phalanx.control.spec.writing import amounts_tree, gang_tree, node_tree, policy_tree, queue_tree
 from phalanx.control.state import State
 from phalanx.control.strangers import is_stranger
@@ -89,7 +89,7 @@ def _list_groups(state: State) -> list[Group]:
     ]
 
 
-def _list_vacating(state: State) -> list[tuple[int, Record]]:
+def _list_vacating(state: State) -> list[tuple[int, Ghost]]:
     """Seats being vacated by gangs. Of strangers on devices nobody knows when they leave: a dump is without them."""
     return [entry for entry in state.vacating if not is_stranger(entry[1])]
 
@@ -206,10 +206,13 @@ def _dump_devices(devices: Sequence[int]) -> Tree:
     return found
 
 
-def _dump_vacating(state: State, until_us: int, ghost: Record) -> Tree:
+def _dump_vacating(state: State, until_us: int, ghost: Ghost) -> Tree:
+    """Of rests of members' seats also what they are, since the gang has no such role."""
     start_us = int(state.running.columns["start_us"][ghost.row])
     seats = _dump_seats(state.fleet, ghost.gang, ghost.seats)
-    return {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
+    tree: Tree = {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
+    rests = [] if ghost.gang is ghost.leaver else [amounts_tree(dict(role.shape.need)) for role in ghost.gang.roles]
+    return tree | _said(rests=rests)
 
 
 def _dump_promise(state: State, promise: Reservation) -> Tree:

@@ -44,9 +44,10 @@ def fold(state: Tables, plan: Plan) -> Folded:
     leaving = _give_back(state, plan)
     forced = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
     folded = Folded()
+    lenders = _find_all_lenders(state, plan, leaving) if leaving else {}
     for decision in plan.decisions:
         if isinstance(decision, Bind):
-            _bind(state, decision, leaving, folded, forced=decision.gang in forced)
+            _bind(state, decision, lenders.get(decision.gang, {}), folded, forced=decision.gang in forced)
         elif isinstance(decision, Repair | Restart):
             _repair(state, decision)
         elif isinstance(decision, Resize | Move):
@@ -72,8 +73,7 @@ def _give_back(state: Tables, plan: Plan) -> list[_Leaving]:
     return leaving
 
 
-def _bind(state: Tables, bind: Bind, leaving: list[_Leaving], folded: Folded, *, forced: bool) -> None:
-    lenders = _find_lenders(state, bind, leaving)
+def _bind(state: Tables, bind: Bind, lenders: dict[int, int], folded: Folded, *, forced: bool) -> None:
     start_us = max([state.now_us, *lenders.values()])
     claim_or_bind(state, bind.gang, bind, start_us)
     if start_us > state.now_us:
@@ -136,22 +136,41 @@ def _repair(state: Tables, decision: Repair | Restart) -> None:
     state.degraded.pop(decision.gang, None)
 
 
-def _find_lenders(state: Tables, bind: Bind, leaving: list[_Leaving]) -> dict[int, int]:
-    """Gangs on whose seats a start waits, with the instant at which they are gone."""
-    if not leaving:
-        return {}
-    vacated = np.zeros_like(state.free)  # what is free now has these amounts in it already
+def _find_all_lenders(state: Tables, plan: Plan, leaving: list[_Leaving]) -> dict[int, dict[int, int]]:
+    """Gangs on whose seats starts wait, by start; of gangs that start together, each waits for the lenders of all."""
+    free = state.free.copy()  # as the plan fills it up
+    vacated = np.zeros_like(free)  # what is free now has these amounts in it already
     for each in leaving:
         for seats in each.seats:
             need = find_need(state.fleet, each.record.gang.roles[seats.role].shape)
             vacated[seats.nodes] += seats.counts[:, None] * need.vector
+    found: dict[int, dict[int, int]] = {}
+    by_group: dict[int, dict[int, int]] = {}
+    for decision in plan.decisions:
+        if not isinstance(decision, Bind):
+            for seats in () if isinstance(decision, Evict) else decision.seats:  # nobody of them is seated yet
+                need = find_need(state.fleet, state.gangs[decision.gang].roles[seats.role].shape)
+                free[seats.nodes] -= seats.counts[:, None] * need.vector
+            continue
+        group = int(state.pending.columns["group"][state.records[decision.gang].row])
+        lenders = found[decision.gang] = by_group.setdefault(group, {}) if group >= 0 else {}
+        lenders.update(_find_lenders(state, decision, leaving, free, vacated))
+    return found
+
+
+def _find_lenders(
+    state: Tables, bind: Bind, leaving: list[_Leaving], free: IntArray, vacated: IntArray
+) -> dict[int, int]:
+    """Gangs on whose seats a start waits, with the instant at which they are gone; what it takes goes out of `free`."""
     lenders: dict[int, int] = {}
     for seats in bind.seats:
         need = find_need(state.fleet, state.gangs[bind.gang].roles[seats.role].shape)
         asked = seats.counts[:, None] * need.vector
+        room = np.maximum(free[seats.nodes] - vacated[seats.nodes], 0)
+        free[seats.nodes] -= asked
         if need.share or need.whole:
             asked[:, state.fleet.device_column] = 0  # devices have names: they are compared one by one
-        short = (asked > np.maximum(state.free[seats.nodes] - vacated[seats.nodes], 0)).any(axis=1)
+        short = (asked > room).any(axis=1)
         for each in leaving:
             if _sits_there(each, seats, seats.nodes[short], devices=bool(need.share or need.whole)):
                 lenders[each.number] = each.until_us

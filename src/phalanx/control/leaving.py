@@ -41,7 +41,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
 def _stop_vacating(state: Tables, number: int) -> None:
     """A gang that was still leaving seats is gone from them now: whoever waits for them starts at once."""
     state.vacating = [
-        (state.now_us if ghost.gang is state.gangs[number] else until_us, ghost) for until_us, ghost in state.vacating
+        (state.now_us if ghost.leaver is state.gangs[number] else until_us, ghost) for until_us, ghost in state.vacating
     ]
     running = state.running
     starting = (running.alive & (running.columns["start_us"] > state.now_us)).nonzero()[0]

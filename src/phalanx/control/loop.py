@@ -373,7 +373,7 @@ class Loop:
         state = self.state
         self.passes += 1
         passed.passes += 1
-        for number in state.list_elastic() if state.has_elastic else ():
+        for number in state.list_elastic():
             self._foresee(number)
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
         plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)

@@ -145,6 +145,16 @@ class Unconfirmed:
 
 
 @dataclass(slots=True)
+class Ghost(Record):
+    """A row of nobody: seats in use by a gang that they do not belong to any more.
+
+    `gang` says what one of its seats is: the gang itself, or one made for the rest of a member's seat.
+    """
+
+    leaver: Gang | None = None  # who still sits there
+
+
+@dataclass(slots=True)
 class ArrivalOrder:
     """Whether pending rows stand in order of arrival, all of one priority. Most queues always do."""
 

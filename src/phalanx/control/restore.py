@@ -8,14 +8,14 @@ Hints that only save time (who was refused since when) are not in a dump; the fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from phalanx.control.dump import SCHEMA
 from phalanx.control.records import Group, Record
 from phalanx.control.restore_gangs import GangEntry, parse_entry, parse_seats, restore_refusal, seat_running
-from phalanx.control.seating import keep_busy
+from phalanx.control.seating import crumb_gang, keep_busy
 from phalanx.control.spec.cluster import parse_nodes
 from phalanx.control.spec.errors import BadInput, show, suggest
 from phalanx.control.spec.gangs import Known
@@ -28,6 +28,7 @@ from phalanx.engine.invariants import check_snapshot
 from phalanx.engine.lifecycle import ENDED, Phase
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.form import form_at_sizes
+from phalanx.model.gang import Shape
 from phalanx.model.plan import Reservation, Seats
 from phalanx.model.queue import UserLimit
 from phalanx.model.window import Window
@@ -290,14 +291,18 @@ class _Restoring:
     def _restore_vacating(self) -> None:
         state = self.state
         for item in _items(self.fields.get("vacating")):
-            fields = item.fields(("gang", "since_us", "until_us", "seats"))
+            fields = item.fields(("gang", "since_us", "until_us", "seats", "rests"))
             record = state.records[self._gang(fields.need("gang", '"gang": "A"'))]
+            leaver, rests = record.gang, _items(fields.get("rests"))
+            if rests:
+                shapes = [Shape(tuple(sorted(each.amounts().items()))) for each in rests]
+                record = replace(record, gang=crumb_gang(leaver, shapes))
             since_us = fields.need("since_us", '"since_us": 0').integer(0, self.now_us)
             until_us = fields.need("until_us", '"until_us": 0').integer(self.now_us + 1, MOST)
             where = fields.need("seats", '"seats": [{"role": "member", "at": []}]')
             kept = tuple(each for each in parse_seats(state, record.gang, where, partial=True) if len(each.nodes))
             before = len(state.vacating)
-            keep_busy(state, record, kept, until_us)
+            keep_busy(state, record, kept, until_us, leaver)
             ghost = state.vacating[-1][1] if len(state.vacating) > before else None
             if ghost is None or _members(ghost.seats) != _members(kept):
                 item.refuse("takes more than the nodes have left")

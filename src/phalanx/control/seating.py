@@ -6,15 +6,17 @@ occupies while it pauses are rows of nobody (gang -1), so that nobody else is gi
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 
-from phalanx.control.records import Past, Record
+from phalanx.control.records import Ghost, Past, Record
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Happening, advance
-from phalanx.engine.room.seats import still_free, subtract_seats
+from phalanx.engine.room.seats import list_crumbs, still_free, subtract_seats
 from phalanx.engine.room.view import find_need
+from phalanx.model.gang import Gang, Role, Shape, Sizes
 from phalanx.model.plan import Bind, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 
@@ -111,13 +113,46 @@ def reseat(state: Tables, record: Record, seats: tuple[Seats, ...]) -> None:
     state.running.columns["members"][record.row] = sum(each.members for each in seats)
 
 
-def keep_busy(state: Tables, record: Record, seats: tuple[Seats, ...], until_us: int) -> None:
-    """A row of nobody on what is still free of some seats, until their last user is gone."""
-    needs = [find_need(state.fleet, record.gang.roles[each.role].shape) for each in seats]
-    rest = [still_free(state.free, state.device_free, need, each) for need, each in zip(needs, seats, strict=True)]
-    left = tuple(each for each in rest if len(each.nodes))
-    if not left:
-        return
+def keep_busy(
+    state: Tables, record: Record, seats: tuple[Seats, ...], until_us: int, leaver: Gang | None = None
+) -> None:
+    """A row of nobody on what is still free of some seats, until their last user is gone.
+
+    Whole members first, then what is left of members of whose seats somebody has claimed a part: whoever
+    did begins there when the last user is gone, and until then nobody else may have the rest.
+    """
+    free, device_free = state.free.copy(), state.device_free.copy()
+    left: list[Seats] = []
+    rests: list[tuple[Shape, Seats]] = []
+    for each in seats:
+        need = find_need(state.fleet, record.gang.roles[each.role].shape)
+        whole = still_free(free, device_free, need, each)
+        crumbs = list_crumbs(state.fleet, free, device_free, need, each, whole)
+        for taken, some in [(need, whole), *((find_need(state.fleet, shape), some) for shape, some in crumbs)]:
+            free[some.nodes] -= some.counts[:, None] * taken.vector
+            device_free[some.nodes] -= some.devices
+        left += [whole] if len(whole.nodes) else []
+        rests += crumbs
+    leaver = leaver or record.gang
+    if left:
+        _add_ghost(state, _ghost_of(record, record.gang, tuple(left), leaver), until_us)
+    if rests:
+        gang = crumb_gang(record.gang, [shape for shape, _ in rests])
+        named = tuple(replace(some, role=role) for role, (_, some) in enumerate(rests))
+        _add_ghost(state, _ghost_of(record, gang, named, leaver), until_us)
+
+
+def crumb_gang(gang: Gang, shapes: Sequence[Shape]) -> Gang:
+    """What the rests of a gang's seats belong to as long as it uses them: a role for each shape."""
+    return replace(gang, roles=tuple(Role(f"rest-{at}", Sizes((1,)), shape) for at, shape in enumerate(shapes)))
+
+
+def _ghost_of(record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang) -> Ghost:
+    facts = {field.name: getattr(record, field.name) for field in fields(Record)}
+    return Ghost(**{**facts, "gang": gang, "seats": seats, "history": None, "leaver": leaver})
+
+
+def _add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:
     if state.running.wants_compaction():
         _compact_running(state)
     row = state.running.add().start
@@ -125,13 +160,12 @@ def keep_busy(state: Tables, record: Record, seats: tuple[Seats, ...], until_us:
     for name in columns:
         columns[name][row] = 0
     columns["gang"][row] = NOBODY
-    columns["queue"][row], columns["user"][row] = record.queue, record.user
+    columns["queue"][row], columns["user"][row] = ghost.queue, ghost.user
     columns["start_us"][row] = state.now_us
     columns["length_us"][row] = until_us - state.now_us
     state.note_end(until_us)
-    ghost = replace(record, row=row, history=None)
-    ghost.seats = left
-    for each in left:
+    ghost.row = row
+    for each in ghost.seats:
         seat(state, ghost, row, each)
     state.vacating.append((until_us, ghost))
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from phalanx.control.records import NOTHING, Record
+from phalanx.control.records import NOTHING, Ghost, Record
 from phalanx.control.seating import keep_busy, unseat
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Phase
@@ -47,12 +47,12 @@ def leave_free(state: Tables, node: int, device: int) -> None:
     state.unsettle()
 
 
-def _is_stranger(ghost: Record, node: int, device: int) -> bool:
-    if ghost.gang is not _GANG:
+def _is_stranger(ghost: Ghost, node: int, device: int) -> bool:
+    if ghost.leaver is not _GANG:
         return False
     return any(int(seats.nodes[0]) == node and bool(seats.devices[0, device]) for seats in ghost.seats)
 
 
-def is_stranger(ghost: Record) -> bool:
+def is_stranger(ghost: Ghost) -> bool:
     """Whether a row of nobody stands for somebody who never asked."""
-    return ghost.gang is _GANG
+    return ghost.leaver is _GANG

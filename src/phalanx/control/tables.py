@@ -17,6 +17,7 @@ from phalanx.control.records import (
     PENDING,
     RUNNING,
     ArrivalOrder,
+    Ghost,
     Group,
     LeastEnd,
     PlanRefusal,
@@ -93,7 +94,7 @@ class Tables:
         self.fresh: set[int] = set()
         self.order = ArrivalOrder()
         self.gated = False
-        self.vacating: list[tuple[int, Record]] = []  # rows of nobody, with the instant at which they end
+        self.vacating: list[tuple[int, Ghost]] = []  # rows of nobody, with the instant at which they end
         self.timers: list[tuple[int, str, int, int]] = []  # when, what, whom, of which stay
         self.evictions_in_vain = 0
         self._settled: Settled | None = None  # as the last plan said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
-from phalanx.engine.actions.evacuate import evacuate
+from phalanx.engine.actions.evacuate import evacuate, lead_of
 from phalanx.engine.actions.grow import Growth
 from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
 from phalanx.engine.actions.repair import repair_degraded
@@ -22,10 +22,10 @@ from phalanx.engine.order.deadlines import find_too_late
 from phalanx.engine.order.orders import laxity_us, order_by_arrival, order_by_urgency
 from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
-from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits
+from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits, somebody_is_too_late
 from phalanx.engine.reclaimable import Reclaimable
-from phalanx.engine.room.seats import still_free
-from phalanx.engine.room.view import View
+from phalanx.engine.room.seats import list_crumbs, still_free
+from phalanx.engine.room.view import View, find_need
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.telling.idle import measure_idle
 from phalanx.engine.telling.reasons import judge_pending
@@ -38,6 +38,7 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     """Decide what happens now; with `explain`, also why everything else does not; with `ledger`, what is kept idle."""
     # 0. Most passes of a busy cluster: somebody asks, or a little room appears, and nobody fits.
     calm = not snapshot.degraded and not (snapshot.hints.has_reclaimable and is_restless(snapshot, policy))
+    calm = calm and not somebody_is_too_late(snapshot, policy)
     if calm and not explain and newcomers_lack_room(snapshot):
         return Plan(settled=Settled(snapshot.hints.room))
     gated = _judge_gated(snapshot) if snapshot.hints.gated and snapshot.fresh else ()
@@ -56,8 +57,11 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
         quick = SingleFormWalk(snapshot, view)
         if quick.run(policy, ledger=ledger):
             idle = quick.measure_idle() if ledger else None
-            settled = Settled(quick.room) if not gated and _keeps_order(policy) else None
-            return Plan(tuple(quick.binds), infeasible=gated, settled=settled, idle=idle)
+            # Somebody urgent may come and take the reservation, and then others may pass.
+            settles = not gated and _keeps_order(policy) and not (policy.deadlines and snapshot.hints.has_deadlines)
+            settled = Settled(quick.room) if settles else None
+            binds, wake_us = tuple(quick.binds), _next_wake(snapshot, policy)
+            return Plan(binds, infeasible=gated, settled=settled, idle=idle, wake_at_us=wake_us)
     return _decide(Session(snapshot, policy, view), gated, explain=explain, ledger=ledger)
 
 
@@ -91,8 +95,11 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     walk.run()
     # 4. What is left over: sizes that people want, then surplus.
     wakes = [_next_wake(snapshot, policy)]
-    if session.binds and not bool(walk.started.all()):  # whoever starts now may have to make way later
+    if (
+        snapshot.hints.has_reclaimable and session.binds and not bool(walk.started.all())
+    ):  # who starts now may have to make way later
         wakes += [snapshot.now_us + after for after in (policy.quantum_us, policy.min_runtime_us) if after]
+    wakes.append(walk.calendar.wake_us)
     if session.reclaimable is not None:
         wakes += _hand_out(session, session.reclaimable, walk)
     # 5. Tell why.
@@ -136,9 +143,12 @@ def _set_aside(session: Session, walk: Walk) -> None:
     """Seats that are still being vacated are for those who start on them; nobody else may have them yet."""
     for gang, seats in session.vacated:
         need = session.need_of(gang, seats.role)
-        left = still_free(session.view.free, session.view.device_free, need, seats)
-        session.view.take_seats(need, left)
-        walk.calendar.take(need, left, session.snapshot.now_us + max(1, gang.resize_pause_us))
+        view, until_us = session.view, session.snapshot.now_us + max(1, gang.resize_pause_us)
+        left = still_free(view.free, view.device_free, need, seats)
+        crumbs = list_crumbs(view.fleet, view.free, view.device_free, need, seats, left)
+        for each, rest in [(need, left), *((find_need(view.fleet, shape), rest) for shape, rest in crumbs)]:
+            view.take_seats(each, rest)
+            walk.calendar.take(each, rest, until_us)
     session.vacated.clear()
 
 
@@ -215,13 +225,22 @@ def _newly_judged(session: Session, turns: Turns, impossible: BoolArray) -> tupl
     return tuple(number for number in numbers if number not in told)
 
 
+def _list_leads(snapshot: Snapshot) -> set[int]:
+    """How long before a window opens elastic gangs that run, or may start now, have to begin to leave it."""
+    present = [table.gang[table.alive & table.elastic] for table in (snapshot.running, snapshot.pending)]
+    return {lead_of(snapshot.gangs[number]) for numbers in present for number in numbers.tolist() if number >= 0}
+
+
 def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     """Windows open and close, and deadlines pass out of reach, without anybody telling us.
 
     A promised start is no reason to wake: whatever frees its places is an event. Waking then would find
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
-    ahead = [at for window in snapshot.windows for at in (window.start_us, window.end_us) if at > snapshot.now_us]
+    instants = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
+    if snapshot.windows and snapshot.hints.has_elastic:
+        instants += [window.start_us - lead_us for window in snapshot.windows for lead_us in _list_leads(snapshot)]
+    ahead = [at for at in instants if at > snapshot.now_us]
     if policy.deadlines and snapshot.hints.has_deadlines:
         rows = snapshot.pending.alive.nonzero()[0]
         laxity = laxity_us(snapshot, rows)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from phalanx.engine.order.orders import laxity_us
+from phalanx.engine.policy import Policy
 from phalanx.engine.room.placement import find_ceiling
 from phalanx.engine.room.view import View
 from phalanx.engine.session import empty_ceiling
@@ -54,6 +56,27 @@ def nobody_fits(snapshot: Snapshot, view: View) -> bool:
         return _none_fit(snapshot, view, 0, pending.size[rows])
     forms = pending.form[rows]
     return all(_none_fit(snapshot, view, form, pending.size[rows[forms == form]]) for form in set(forms.tolist()))
+
+
+def somebody_is_too_late(snapshot: Snapshot, policy: Policy) -> bool:
+    """Whether somebody may have to be told that its deadline was out of reach from the first.
+
+    Such a gang has no time to spare at any instant, so most queues are dismissed by one comparison. How
+    large an elastic one could be, which is what its length depends on, is for the cycle to find out.
+    """
+    if not (policy.deadlines and snapshot.hints.has_deadlines):
+        return False
+    rows = waiting_rows(snapshot)
+    rows = rows[snapshot.pending.deadline_us[rows] >= 0]
+    if not len(rows):
+        return False
+    doubtful = (laxity_us(snapshot, rows) < 0) | snapshot.pending.elastic[rows]
+    for number in snapshot.pending.gang[rows[doubtful]].tolist():
+        gang = snapshot.gangs[number]
+        late = gang.elastic or (gang.walltime_us or 0) > (gang.deadline_us or 0)
+        if late and number not in snapshot.judged:
+            return True
+    return False
 
 
 def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> bool:

@@ -72,6 +72,7 @@ class Reclaimable:
         """Read the seats of elastic and preemptible gangs, without running rows that have just been repaired."""
         self.snapshot = snapshot
         self.now_us = snapshot.now_us
+        self.evicted = 0  # whole gangs that this plan sends away
         running = snapshot.running
         soft = running.alive & (running.elastic | running.preemptible | (running.guest > 0))
         soft &= (running.start_us <= snapshot.now_us) & (running.gang >= 0)
@@ -138,6 +139,7 @@ class Reclaimable:
         occupant.beneficiary = beneficiary
         if release.whole:
             occupant.gone, occupant.cause = True, release.cause
+            self.evicted += 1
             return
         by_role = {seats.role: seats for seats in release.seats}
         occupant.seats = tuple(

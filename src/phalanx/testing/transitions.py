@@ -13,6 +13,7 @@ from phalanx.control.state import State
 from phalanx.engine.invariants import check_snapshot, check_usage, demand
 from phalanx.engine.invariants.changes import list_changes
 from phalanx.engine.invariants.reading import find_rows, units_of
+from phalanx.engine.invariants.rights import list_units
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Cause, Evict, Plan, Resize
@@ -44,6 +45,7 @@ class TransitionCheck:
         self._attempts: dict[int, int] = {}
         self._judged: set[int] = set()  # being infeasible is an end for those who wait, even if nodes come later
         self._leaving: list[_GivenBack] = []
+        self._together: list[set[int]] = []  # gangs of one word that the last plan has started
         self._instant = -1
         self._passes = 0
         self._used: set[tuple[int, str]] = set()  # who was bound and who evicted, at this instant
@@ -69,6 +71,8 @@ class TransitionCheck:
             elif isinstance(decision, Bind):
                 self._use(snapshot, decision.gang, "bound")
         self._note_leaving(snapshot, plan)
+        units = list_units(snapshot, [each for each in plan.decisions if isinstance(each, Bind)])
+        self._together = [{bind.gang for bind in unit} for unit in units if len(unit) > 1]
 
     def unhear(self, numbers: Collection[int], now_us: int) -> None:
         """What was planned of these gangs just now was taken back."""
@@ -77,13 +81,15 @@ class TransitionCheck:
         self._swaps = {pair for pair in self._swaps if not set(pair) & set(numbers)}
 
     def _use(self, snapshot: Snapshot, number: int, verb: str) -> None:
-        """At one instant nobody is bound twice, and nobody evicted twice.
+        """At one instant nobody is bound twice, nobody evicted twice, and nobody evicted who has just been bound.
 
         So the number of times that this can still happen falls with every plan that evicts: nobody can go on
         making way for each other for ever.
         """
         if (number, verb) in self._used:
             raise BrokenPromise(f"{snapshot.gangs[number].name} is {verb} twice at {snapshot.now_us}")
+        if verb == "evicted" and (number, "bound") in self._used:
+            raise BrokenPromise(f"{snapshot.gangs[number].name} is bound and evicted at {snapshot.now_us}")
         self._used.add((number, verb))
 
     def _check_swap(self, snapshot: Snapshot, decision: Evict) -> None:
@@ -106,9 +112,19 @@ class TransitionCheck:
                 units = (count - left[0]) * each
                 self._leaving.append(_GivenBack(change.number, node, snapshot.now_us, until_us, units, used))
 
+    def _check_together(self, snapshot: Snapshot, rows: Mapping[int, int]) -> None:
+        """Gangs that a plan has started together begin at one instant, whoever of them has to wait for seats."""
+        for numbers in self._together if snapshot.now_us == self._instant else ():
+            starts = {int(snapshot.running.start_us[rows[number]]) for number in numbers if number in rows}
+            if len(starts) > 1:
+                names = ", ".join(snapshot.gangs[number].name for number in sorted(numbers))
+                raise BrokenPromise(f"{names} start together, and begin at {sorted(starts)}")
+        self._together = []
+
     def look_at(self, snapshot: Snapshot) -> None:
         """Whoever has begun sits beside those who are still leaving, not on their seats."""
         now, rows = snapshot.now_us, find_rows(snapshot)
+        self._check_together(snapshot, rows)
         # Whoever is gone altogether, or began anew, is gone from the seats it was leaving as well.
         began = {number: int(snapshot.running.start_us[row]) for number, row in rows.items()}
         self._leaving = [

@@ -286,3 +286,13 @@ def test_findings_become_an_error_that_tells_them_all():
     with pytest.raises(InvariantError, match="whole: A starts with 3 of 4\nlimit: queue 'a' gets 5") as raised:
         demand(found)
     assert raised.value.violations == tuple(found)
+
+
+def test_whoever_waits_is_told_why_and_nobody_else():
+    state = make_state("1 gpu=1", gangs=[make_gang("A", "1 gpu=1", walltime=60), make_gang("B", "1 gpu=1")])
+    plan = schedule(state.snapshot(), EASY, explain=True)
+    assert check_plan(state.snapshot(), plan, EASY) == []
+    silent = replace(plan, verdicts=replace(plan.verdicts, codes=np.zeros_like(plan.verdicts.codes)))
+    chatty = replace(plan, verdicts=replace(plan.verdicts, codes=np.full_like(plan.verdicts.codes, 9)))
+    for wrong in (silent, chatty):
+        assert {each.code for each in check_plan(state.snapshot(), wrong, EASY)} == {Promise.REASON}

@@ -320,3 +320,17 @@ def test_nobody_sits_on_a_node_that_is_down():
     state = make([(LOW, (0, 1))])
     state.set_up(0, up=False)
     assert {violation.code for violation in check_snapshot(state.snapshot())} == {Promise.SERVICE}
+
+
+# ---------------------------------------------------------------------- the least of who leaves with its surplus only
+
+
+@pytest.mark.parametrize(("kept", "broken"), [((0, 1), {Promise.WINDOW}), ((1, 2), set()), ((2, 3), set())])
+def test_a_least_is_not_left_under_a_window_ahead(kept, broken):
+    window = Window("works", ("n0",), 1500 * SECOND_US, 2000 * SECOND_US)
+    wide = make_gang("wide", "2-4 gpu=1", walltime=9000)
+    state = make([(wide, (0, 1, 2, 3))], [make_gang("next", "2 gpu=1", walltime=60)], nodes="4 gpu=1", windows=[window])
+    gone = [node for node in range(4) if node not in kept]
+    names = state.fleet.names
+    assert names[0] == "n0", names
+    assert codes(state, Resize(0, on(*kept), Cause.LOAN, 1), bind(1, *gone)) == broken

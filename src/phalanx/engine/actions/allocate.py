@@ -185,11 +185,19 @@ class Walk:
             return False
         if filling:
             self.calendar.look_ahead()
-        found = self.finder.find(turn, key, filling=filling)
+        found = self.finder.find(turn, key, filling=filling) or self._call_in(turn)
         if found is None:
             return False
         self._commit(turn, found)
         return True
+
+    def _call_in(self, turn: int) -> RoomFound | None:
+        """Its time has come, and guests still sit at the places that were promised to it."""
+        owed = self.calendar.find_owed(turn)
+        if owed is None:
+            return None
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        return RoomFound(offer, *owed, self.calendar.gone_us(turn, offer))
 
     def _commit(self, turn: int, found: RoomFound) -> None:
         assert self.finder is not None

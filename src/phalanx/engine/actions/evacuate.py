@@ -2,7 +2,9 @@
 
 Elastic gangs move their members elsewhere or close their ranks; preemptible gangs with snapshots move
 as a whole if a whole place exists; the rest finish. When a window opens, preemptible gangs on it that
-found no other place are evicted: they were told so when they entered.
+found no other place are evicted: they were told so when they entered. A resize frees its seats after a
+pause, so elastic gangs begin to leave that much before the window opens; moved and evicted ones are
+gone at once, so they stay until then.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from phalanx.engine.room.seats import add_seats, drop_tail, part_of, sizes_of, s
 from phalanx.engine.room.view import NOBODY, Exempt
 from phalanx.engine.session import Session
 from phalanx.model.fleet import BoolArray
-from phalanx.model.gang import Role
+from phalanx.model.gang import Gang, Role
 from phalanx.model.plan import Cause, Seats
 
 #: The name under which a view keeps the nodes that somebody who leaves may go to.
@@ -27,33 +29,47 @@ def evacuate(session: Session, reclaimable: Reclaimable) -> None:
     """Write down in the reclaimable who leaves; the session's view is as it will be afterwards."""
     nodes = session.snapshot.nodes
     draining = nodes.draining & nodes.up
-    if not (draining | _under_window(session, NOBODY)).any():
+    lead_us = max((lead_of(occupant.gang) for occupant in reclaimable.occupants), default=0)
+    if not (draining | _under_window(session, NOBODY, lead_us)).any():
         return
     for occupant in reclaimable.occupants:
-        window = _under_window(session, session.exempt_of(occupant.queue, occupant.user))
-        bad = draining | window
-        if not any(bool(bad[seats.nodes].any()) for seats in occupant.seats):
+        exempt = session.exempt_of(occupant.queue, occupant.user)
+        window, soon = (_under_window(session, exempt, lead) for lead in (0, lead_of(occupant.gang)))
+        if not _sits_on(occupant, draining | soon):
             continue
-        _open_nodes(session, occupant)
-        if _close_up(session, occupant, bad) or _move(session, occupant):
+        _open_nodes(session, occupant, soon)
+        # Where the window is open already a pause would be spent inside it: whoever can leave at once does.
+        too_late = occupant.gang.preemptible and lead_of(occupant.gang) > 0 and _sits_on(occupant, window)
+        if not too_late and _close_up(session, occupant, draining | soon):
             continue
-        if occupant.gang.preemptible and any(bool(window[seats.nodes].any()) for seats in occupant.seats):
+        if not _sits_on(occupant, draining | window) or _move(session, occupant):
+            continue
+        if occupant.gang.preemptible and _sits_on(occupant, window):
             release = Release(occupant, occupant.seats, Cause.DRAIN, whole=True)
             session.give(release)
             reclaimable.give(release, None)
 
 
-def _under_window(session: Session, exempt: Exempt) -> BoolArray:
-    """Nodes under a window that is open now and binds whoever is not exempt from it."""
+def lead_of(gang: Gang) -> int:
+    """How long before a window opens a gang has to begin to leave it."""
+    return gang.resize_pause_us if gang.elastic else 0
+
+
+def _sits_on(occupant: Occupant, nodes: BoolArray) -> bool:
+    return any(bool(nodes[seats.nodes].any()) for seats in occupant.seats)
+
+
+def _under_window(session: Session, exempt: Exempt, lead_us: int) -> BoolArray:
+    """Nodes under a window that is open now, or will be so soon, and binds whoever is not exempt from it."""
     mask = np.zeros(len(session.fleet), dtype=np.bool_)
     now = session.snapshot.now_us
     for index, window in enumerate(session.snapshot.windows):
-        if index not in exempt and window.start_us <= now < window.end_us:
+        if index not in exempt and window.start_us - lead_us <= now < window.end_us:
             mask |= session.window_masks[index]
     return mask
 
 
-def _open_nodes(session: Session, occupant: Occupant) -> None:
+def _open_nodes(session: Session, occupant: Occupant, soon: BoolArray) -> None:
     """Where it may go: in service, under no window; of windows ahead, one that can be made to leave need not care."""
     closed = np.zeros(len(session.fleet), dtype=np.bool_)
     exempt = session.exempt_of(occupant.queue, occupant.user)
@@ -63,7 +79,7 @@ def _open_nodes(session: Session, occupant: Occupant) -> None:
         if index not in exempt and ahead and not (later and occupant.gang.preemptible):
             closed |= session.window_masks[index]
     session.view.forget()
-    session.view.usable_by_exempt[LEAVING] = session.in_service & ~closed
+    session.view.usable_by_exempt[LEAVING] = session.in_service & ~closed & ~soon
 
 
 def _close_up(session: Session, occupant: Occupant, bad: BoolArray) -> bool:

@@ -65,7 +65,7 @@ class Growth:
         self.session, self.calendar, self.ahead_us = session, calendar, ahead_us
         self.now = session.snapshot.now_us
         self.wake_us = NEVER
-        self._views: dict[int, View] = {}
+        self._views: dict[tuple[int, int], View] = {}
         self._many_queues = False
 
     def run(self) -> None:
@@ -197,9 +197,14 @@ class Growth:
         return True
 
     def _extend(self, grower: Grower, role: int, count: int, gone_us: int) -> Seats | None:
-        view = self._views.get(gone_us)
+        # Room lent under a window has to be left a pause before it opens: not worth entering so late.
+        lead_us = grower.gang.resize_pause_us if gone_us == self.now + 1 else 0
+        view = self._views.get((gone_us, lead_us))
         if view is None:
-            view = self._views[gone_us] = self.calendar.trial(gone_us, NOBODY)
+            view = self._views[gone_us, lead_us] = self.calendar.trial(gone_us, NOBODY)
+            for window, mask in zip(self.session.snapshot.windows, self.session.window_masks, strict=True):
+                if lead_us and window.start_us - lead_us <= self.now < window.end_us:
+                    view.usable_by_exempt[NOBODY] = view.usable_by_exempt[NOBODY] & ~mask
         found = extend(view, grower.gang, grower.seats, role, count)
         if found is None:
             return None

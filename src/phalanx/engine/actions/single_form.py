@@ -113,7 +113,7 @@ class SingleFormWalk:
             behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
         if behind or (ledger and room):
             asked = [first[at] for at in behind] if len(rows) <= SHORT else sizes[behind].tolist()
-            self._fill(int(sizes[head]), rows[behind], asked, room)
+            return self._fill(int(sizes[head]), rows[behind], asked, room)
         return True
 
     def measure_idle(self) -> Idle:
@@ -162,16 +162,18 @@ class SingleFormWalk:
         fleet = self.snapshot.fleet
         return slots if fleet.walk_trivial else slots[fleet.walk]
 
-    def _fill(self, head: int, rows: IntArray, sizes: list[int], room: int) -> None:
-        """Let those pass who end by the head's start, or fit beside it then."""
+    def _fill(self, head: int, rows: IntArray, sizes: list[int], room: int) -> bool:
+        """Let those pass who end by the head's start, or fit beside it then; False if somebody may be its guest."""
         gone_by, extra = find_start(*self._ends_in_all(), head - room)
         now_us = self.snapshot.now_us
         lengths, proven = self.pending.length_us[rows].tolist(), self.pending.proven[rows].tolist()
         gone = [now_us + length if sure else NEVER for length, sure in zip(lengths, proven, strict=True)]
+        if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, gone, gone_by):
+            return False
         passing = [each for each, size in enumerate(sizes) if gone[each] <= gone_by or size <= extra]
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
         if not passing:
-            return
+            return True
         many = len(self.now) > 1 and gone_by != NEVER
         left = self._left_by_head(head, gone_by) if many else None
         for each in passing:
@@ -188,6 +190,13 @@ class SingleFormWalk:
             if long and left is not None:
                 left[seats.nodes] -= seats.counts
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
+        return True
+
+    def _might_be_guest(self, rows: IntArray, gone: list[int], gone_by: int) -> bool:
+        """Whether any of those who would stay too long can be made to leave: where it sits is no matter of sums."""
+        gangs = self.snapshot.gangs
+        numbers = zip(self.pending.gang[rows].tolist(), gone, strict=True)
+        return any(gone_us > gone_by and gangs[number].preemptible for number, gone_us in numbers)
 
     def _ends_in_all(self) -> tuple[IntArray, IntArray]:
         """Instant and slots of everything that runs or has just been started, wherever it is."""

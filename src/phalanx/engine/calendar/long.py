@@ -11,17 +11,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from phalanx.engine.calendar.guests import GuestSeats
 from phalanx.engine.calendar.timeline import Timeline
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.order.turns import Offer, Turns, find_over_limit, fit_domain, list_offers
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
+from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
-from phalanx.model.plan import Guest, Reservation, Seats
+from phalanx.model.plan import Cause, Guest, Reservation, Seats
 from phalanx.model.reason import Code
 from phalanx.model.topology import ANYWHERE
 
@@ -39,7 +41,15 @@ class LongCalendar:
         self.timeline = Timeline(session)
         self.reservations: list[tuple[int, Reservation]] = []  # with the turn
         self._own: Reservation | None = None  # the promise of the turn that is open
+        self._late: set[int] = set()  # turns whose time has come, and a guest still sits at their places
         self._promises = self._recall_promises() if session.policy.keep else {}
+        many = session.policy.keep or session.policy.reservations > 1
+        self._guests = GuestSeats(session, self.timeline, self._list_promised) if many else None
+
+    @property
+    def wake_us(self) -> int:
+        """The time of an owner above a guest comes."""
+        return NEVER if self._guests is None else self._guests.wake_us
 
     # ------------------------------------------------------------------ promises
 
@@ -83,10 +93,21 @@ class LongCalendar:
         """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
         if self._under_window(turn, promise):
             return False
-        sound = self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us)
+        sound = self._claim_promise(turn, form, promise, -1)
         if not sound:
-            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+            self._claim_promise(turn, form, promise, 1)
+        if not sound and promise.start_us == self.now and turn not in self._late:
+            self._late.add(turn)  # a guest is counted as gone in the next moment; anybody else is in the way
+            sound = self._stands(turn, form, promise)
         return sound
+
+    def _claim_promise(self, turn: int, form: Form, promise: Reservation, sign: int) -> bool:
+        start_us = promise.start_us + (turn in self._late)
+        return self.timeline.claim(form, promise.seats, start_us, promise.end_us, sign)
+
+    def _list_promised(self) -> list[Reservation]:
+        """Starts in the future, and promises of those whose turn has not come yet."""
+        return [reservation for _, reservation in self.reservations] + [each for _, each in self._promises.values()]
 
     def _under_window(self, turn: int, promise: Reservation) -> bool:
         exempt = self.turns.key_of(turn).exempt
@@ -119,11 +140,12 @@ class LongCalendar:
 
     def open_turn(self, turn: int) -> None:
         """What was promised to it is free for it to use, now or at another time."""
+        if self._guests is not None:
+            self._guests.show_to(int(self.turns.rows[turn]))
         promised = self._promises.pop(turn, None)
         self._own = None if promised is None else promised[1]
         if promised is not None:
-            form, promise = promised
-            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+            self._claim_promise(turn, *promised, 1)
 
     def look_ahead(self) -> None:
         """Every reservation is worked out when it is made."""
@@ -160,17 +182,26 @@ class LongCalendar:
 
     def _under_reservation(self, places: Places) -> bool:
         mine = {int(node) for per_gang in places for seats in per_gang for node in seats.nodes}
-        ahead = [reservation for _, reservation in self.reservations]
-        ahead += [promise for _, promise in self._promises.values()]
         return any(
-            int(node) in mine for each in ahead for per_gang in each.seats for seats in per_gang for node in seats.nodes
+            int(node) in mine
+            for each in self._list_promised()
+            for per_gang in each.seats
+            for seats in per_gang
+            for node in seats.nodes
         )
 
     def find_promised(self, turn: int) -> Places | None:
         """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
-        if self._own is None or self._own.start_us != self.now:
+        if self._own is None or self._own.start_us != self.now or turn in self._late:
             return None
         return self.name_devices(self.turns.key_of(turn).form, self._own.seats)
+
+    def find_owed(self, turn: int) -> tuple[list[Release], Places] | None:
+        """As many guests as must leave the places that were named for it."""
+        if self._own is None or turn not in self._late or self._guests is None:
+            return None
+        releases = self._guests.choose_leaving(self.turns.key_of(turn).form, self._own.seats)
+        return None if releases is None else (releases, self._own.seats)
 
     def hold(self, form: Form, places: Places) -> Places:
         """With devices that are free now; nothing is taken before `start`."""
@@ -180,7 +211,14 @@ class LongCalendar:
         """The places leave the room of now, and the calendar until each gang of the turn is expected to end."""
         retake(self.session.view, offer.form, places)
         for form, own, end_us in self.session.bound[-len(places) :]:
-            self.timeline.claim(form, own, self.now, end_us)
+            until_us = end_us
+            if guest and self._guests is not None:  # those behind it may not have its seats before the owner does
+                until_us = max(end_us, self._guests.stays_until_us(own[0], self.now + offer.length_us))
+            self.timeline.claim(form, own, self.now, until_us)
+
+    def gone_us(self, turn: int, offer: Offer) -> int:
+        """Until when it must be able to stay."""
+        return self.now + self._span_us(turn, offer)
 
     def _span_us(self, turn: int, offer: Offer) -> int:
         """How long a turn must be able to stay.
@@ -210,11 +248,16 @@ class LongCalendar:
     def _shift(self, release: Release, sign: int) -> None:
         for seats in release.seats:
             need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
-            end_us = self.now + 1 if release.occupant.guest else release.occupant.end_us
+            end_us = release.occupant.end_us
+            if release.occupant.guest:
+                guests = None if release.cause is Cause.GUEST else self._guests
+                end_us = self.now + 1 if guests is None else guests.until_us(release.occupant)
             self.timeline.claim_seats(need, seats, self.now, end_us, sign)
 
     def give(self, release: Release) -> None:
         """Seats given back are free in the calendar until their end, when they would have been anyway."""
+        if self._guests is not None:
+            self._guests.lift(release.occupant)
         self._shift(release, 1)
 
     def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
@@ -265,6 +308,10 @@ class LongCalendar:
     def list_reservations(self) -> tuple[Reservation, ...]:
         """The reservations of this walk, in order of turns."""
         return tuple(reservation for _, reservation in self.reservations)
+
+    def reserved_nodes(self) -> BoolArray:
+        """Nodes on which somebody has a reservation, or a promise."""
+        return cover_nodes(len(self.session.fleet), self._list_promised())
 
     def next_start_us(self) -> int:
         """The first reserved start, or window."""

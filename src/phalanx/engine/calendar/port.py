@@ -31,6 +31,14 @@ class RoomAhead(Protocol):
         """What may be used from now until `gone_us` if these releases were made. The view may be written to."""
         ...
 
+    def gone_us(self, turn: int, offer: Offer) -> int:
+        """Until when a turn that starts now must be able to stay; NEVER if it does not say how long it runs."""
+        ...
+
+    def reserved_nodes(self) -> BoolArray:
+        """Nodes on which somebody has a start in the future."""
+        ...
+
     def name_devices(self, form: Form, places: Places) -> Places:
         """The same places with devices that are really free now."""
         ...
@@ -49,6 +57,11 @@ class Calendar(RoomAhead, Protocol):
 
     dismisses: bool  # whether `worth_a_look` and `ceiling` ever say no; if not, every turn is visited
     gave_up: bool  # the last search for places ended undecided, for lack of steps
+
+    @property
+    def wake_us(self) -> int:
+        """The time of a reservation's owner comes, and nothing else need happen then; NEVER: nobody's."""
+        ...
 
     # -- who is worth a look
 
@@ -92,6 +105,10 @@ class Calendar(RoomAhead, Protocol):
 
     def find_promised(self, turn: int) -> Places | None:
         """Places that were promised to it for this very instant; held until `start`."""
+        ...
+
+    def find_owed(self, turn: int) -> tuple[list[Release], Places] | None:
+        """Guests that still sit at the places promised to it for this very instant, and those places."""
         ...
 
     def hold(self, form: Form, places: Places) -> Places:

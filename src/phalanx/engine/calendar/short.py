@@ -22,6 +22,7 @@ from phalanx.engine.kernels.slots import Need
 from phalanx.engine.order.turns import Offer, Turns, fit_domain, list_offers
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place, retake, undo
+from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session
 from phalanx.model.fleet import BoolArray, IntArray, MilliArray
@@ -54,6 +55,7 @@ class ShortCalendar:
     """Room now, and at the start of each reservation."""
 
     dismisses = True
+    wake_us = NEVER
 
     def __init__(self, session: Session, turns: Turns) -> None:
         """Nothing is known yet: every placement key has an unknown ceiling."""
@@ -78,7 +80,8 @@ class ShortCalendar:
             self._gone = np.where(self.turns.proven, self.now + self.turns.length_us, NEVER)
         return self._gone
 
-    def _gone_us(self, turn: int, offer: Offer) -> int:
+    def gone_us(self, turn: int, offer: Offer) -> int:
+        """Without a stated walltime nobody knows, so that no reservation may count on it."""
         return self.now + offer.length_us if self.turns.proven[turn] else NEVER
 
     # ------------------------------------------------------------------ who is worth a look
@@ -178,18 +181,22 @@ class ShortCalendar:
 
     def find_now(self, turn: int, offer: Offer) -> Places | None:
         """Places in the view of everything that is still there when this turn is."""
-        level = int(self.instants.searchsorted(self._gone_us(turn, offer))) if self.shadows else 0
+        level = int(self.instants.searchsorted(self.gone_us(turn, offer))) if self.shadows else 0
         return self._find_in(level, turn, offer)
 
     def find_as_guest(self, turn: int, offer: Offer) -> tuple[Places, Guest] | None:
         """Places in the view of now, if that is wider than the one it may stay in."""
-        if not self.shadows or not int(self.instants.searchsorted(self._gone_us(turn, offer))):
+        if not self.shadows or not int(self.instants.searchsorted(self.gone_us(turn, offer))):
             return None
         places = self._find_in(0, turn, offer)
         return None if places is None else (places, Guest.WHOLE)
 
     def find_promised(self, turn: int) -> Places | None:
         """Nothing was promised."""
+        return None
+
+    def find_owed(self, turn: int) -> tuple[list[Release], Places] | None:
+        """The same."""
         return None
 
     def _find_in(self, level: int, turn: int, offer: Offer) -> Places | None:
@@ -236,7 +243,7 @@ class ShortCalendar:
             retake(self.session.view, offer.form, places)
         if not self.shadows:
             return
-        gone_us = self.now if guest else self._gone_us(turn, offer)
+        gone_us = self.now if guest else self.gone_us(turn, offer)
         for head in self.shadows:
             if head.start is not None and head.start.at_us < gone_us:
                 retake(head.start.view, offer.form, places)
@@ -336,6 +343,10 @@ class ShortCalendar:
             end_us = head.start.at_us + length_us
             found.append(Reservation(gangs, head.start.at_us, end_us, head.start.places))
         return tuple(found)
+
+    def reserved_nodes(self) -> BoolArray:
+        """Nodes on which a head will start."""
+        return cover_nodes(len(self.session.fleet), self.list_reservations())
 
     def next_start_us(self) -> int:
         """The first reserved start."""

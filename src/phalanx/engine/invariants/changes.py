@@ -188,10 +188,11 @@ def _nodes_to_leave(snapshot: Snapshot, change: Change) -> set[int]:
     """Draining nodes, and those under a window that was not made for this gang."""
     bad = set(np.flatnonzero(snapshot.nodes.draining).tolist())
     gang, names = change.gang, snapshot.fleet.names
-    above = {snapshot.queues.names[index] for index in _walk(snapshot, int(snapshot.running.queue[change.row]))}
+    above = set(_queues_above(snapshot, change))
+    lead_us = gang.resize_pause_us if isinstance(change.decision, Resize) else 0  # it leaves after its pause
     for window in snapshot.windows:
         invited = gang.user in window.users or bool(above & set(window.queues))
-        if window.start_us <= snapshot.now_us < window.end_us and not invited:
+        if window.start_us - lead_us <= snapshot.now_us < window.end_us and not invited:
             bad |= {index for index, name in enumerate(names) if name in window.nodes}
     return bad
 
@@ -231,6 +232,37 @@ def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterato
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired and gives healthy seats up")
     if whole and not change.gained:
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired with nothing")
+
+
+def check_minimums(snapshot: Snapshot, plan: Plan, changes: Sequence[Change]) -> Iterator[Violation]:
+    """Who can be made to leave with its surplus only is not made to give up the seats on which it may stay.
+
+    Those are outside the windows of its time and, of a guest, outside the places that the plan reserves in its time.
+    """
+    names = snapshot.fleet.names
+    for change in changes:
+        called = isinstance(change.decision, Resize) and change.decision.cause in (Cause.LOAN, Cause.GUEST)
+        if change.gang.preemptible or not called:
+            continue
+        end_us, above = expected_end(snapshot, change.row), set(_queues_above(snapshot, change))
+        ahead = [each for each in plan.reservations if each.start_us < end_us and snapshot.running.guest[change.row]]
+        lent = {int(node) for each in ahead for per_gang in each.seats for seats in per_gang for node in seats.nodes}
+        for window in snapshot.windows:
+            invited = change.gang.user in window.users or bool(above & set(window.queues))
+            if not invited and window.start_us < end_us and window.end_us > snapshot.now_us:
+                lent = lent | {node for node, name in enumerate(names) if name in window.nodes}
+        for role, each in enumerate(change.gang.roles):
+            had, has = (
+                sum(count for (at, node), (count, _) in held.items() if at == role and node not in lent)
+                for held in (change.before, change.after)
+            )
+            if has < min(had, each.sizes.least):
+                story = f"{change.gang.name} keeps {has} of {had} members of {each.name} where it may stay"
+                yield Violation(Promise.WINDOW if snapshot.windows else Promise.RESERVATION, story)
+
+
+def _queues_above(snapshot: Snapshot, change: Change) -> list[str]:
+    return [snapshot.queues.names[index] for index in _walk(snapshot, int(snapshot.running.queue[change.row]))]
 
 
 def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Violation]:

@@ -10,6 +10,7 @@ import numpy as np
 from phalanx.engine.invariants.changes import (
     Change,
     check_change,
+    check_minimums,
     check_vacated,
     check_who_changes,
     claim_of,
@@ -34,6 +35,7 @@ from phalanx.engine.policy import EVERYONE, Policy
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Shape
 from phalanx.model.plan import Bind, Guest, Plan, Reservation, Resize
+from phalanx.model.reason import Code
 from phalanx.model.snapshot import Snapshot
 
 
@@ -58,9 +60,11 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
         found += _check_together(snapshot, reservation.gangs, "are promised a start")
     found += _check_room(snapshot, changes, [*starts, *kept])
     found += check_vacated(snapshot, changes)
+    found += check_minimums(snapshot, plan, changes)
     found += check_limits(snapshot, starts, changes)
     found += _check_reservations(snapshot, plan, changes)
     found += _check_how_many(snapshot, plan, policy)
+    found += _check_reasons(snapshot, plan, {bind.gang for bind in binds})
     if not found:
         found += check_rights(snapshot, plan, changes, policy)
         found += _check_calendar(snapshot, plan, changes, starts, kept, promised)
@@ -191,6 +195,17 @@ def _check_how_many(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[
             names = ", ".join(name_of(snapshot, number) for number in plan.reservations[index].gangs)
             story = f"{names} reserves beside {rivals} others, and {policy.name} grants {granted}"
             yield Violation(Promise.RESERVATION, story)
+
+
+def _check_reasons(snapshot: Snapshot, plan: Plan, started: set[int]) -> Iterator[Violation]:
+    """Where reasons were asked for, everybody who does not start has one of the closed set."""
+    if plan.verdicts is None:
+        return
+    for row in np.flatnonzero(snapshot.pending.alive).tolist():
+        number, code = int(snapshot.pending.gang[row]), int(plan.verdicts.codes[row])
+        if (code == Code.NONE) != (number in started):
+            story = "starts, and is told why not" if code else "waits, and is not told why"
+            yield Violation(Promise.REASON, f"{name_of(snapshot, number)} {story}")
 
 
 def _pool(snapshot: Snapshot, reservation: Reservation) -> frozenset[int]:

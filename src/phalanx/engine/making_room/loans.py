@@ -59,6 +59,7 @@ def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) 
             releases = None if counts is None else _as_releases(view.fleet, plain, counts)
             if releases is None or not fits(releases):
                 continue
+            releases = _needed(releases, fits)
             key = (max(release.occupant.priority for release in releases), _members(releases)) if releases else (0, 0)
             if best is None or key < best[0]:
                 best = (key, releases)
@@ -67,6 +68,15 @@ def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) 
     # Counting finds whatever there is, unless ranks stand in groups or a step is too coarse to give a few.
     coarse = len(plain) < len(loans) or any(_coarse(loan) for loan in loans) or claimant.role.segment_size > 1
     return call_back_tails(view.fleet, loans, fits) if coarse or not countable else None
+
+
+def _needed(releases: list[Release], fits: Fits) -> list[Release]:
+    """Without whoever gives in vain, since somebody after it had to give more than was missing then."""
+    for release in releases if len(releases) > 1 else ():
+        fewer = [other for other in releases if other is not release]
+        if fits(fewer):
+            releases = fewer
+    return releases
 
 
 def call_back_tails(fleet: Fleet, loans: list[Loan], fits: Fits) -> list[Release] | None:
@@ -193,7 +203,21 @@ class _Counting:
                 self.missing -= self._slots(self.free[node]) - before
             for key, others in self._step(node):  # the next place on this node, or another way to the same one
                 heapq.heappush(heap, (key, node, others))
+        self._send_home()
         return self.taken
+
+    def _send_home(self) -> None:
+        """A place can be larger than what was still missing: members that left before it for nothing stay."""
+        for index, node in list(self.taken) if self.missing < 0 else ():
+            vector = self.vectors[index]
+            while self.taken[index, node]:
+                free = [a - b for a, b in zip(self.free[node], vector, strict=True)]
+                lost = self._slots(self.free[node]) - self._slots(free)
+                if self.missing + lost > 0:
+                    break
+                self.free[node], self.missing = free, self.missing + lost
+                self.taken[index, node] -= 1
+        self.taken = {key: members for key, members in self.taken.items() if members}
 
     def _enough(self) -> bool:
         """Whether all that may be given, were it in one piece, would do: most keys end here."""

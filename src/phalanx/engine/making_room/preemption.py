@@ -93,7 +93,9 @@ class RoomFinder:
         found = _Search(self, turn, key, offer, filling=filling).run()
         # Turns depend on who asks, and pinned sizes differ: those are searched one by one.
         stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
-        if found is None and self.policy.quantum_us is None and offer.size <= self._failed[row] and stricter:
+        # So are those with promises, since each is asked about its own time.
+        alike = self.policy.quantum_us is None and not self.policy.keep
+        if found is None and alike and offer.size <= self._failed[row] and stricter:
             self._failed[row], self._stayed[row] = offer.size, stays if filling else 0
         return found
 
@@ -105,6 +107,18 @@ class RoomFinder:
             self._give(Release(occupant, occupant.seats, Cause.LOAN, whole=True), beneficiary, moving=True)
             occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
         self.forget()
+
+    def find_lent(self, occupant: Occupant) -> BoolArray | None:
+        """Nodes that it will have to leave: reserved ones, if it is a guest, and those with a window in its time."""
+        session, lent = self.session, None
+        if occupant.guest:
+            lent = self.calendar.reserved_nodes()
+        exempt = session.exempt_of(occupant.queue, occupant.user)
+        for index, window in enumerate(session.snapshot.windows):
+            if index not in exempt and window.start_us < occupant.end_us and window.end_us > self.now:
+                mask = session.window_masks[index]
+                lent = mask if lent is None else lent | mask
+        return lent
 
     def settle_moves(self, taken: RoomFound) -> None:
         """Seat those who were moved, once the claimant sits."""
@@ -137,7 +151,7 @@ class _Search:
             filling,
         )
         self.session, self.turns, self.calendar = finder.session, finder.turns, finder.calendar
-        self.gone_us = finder.now + offer.length_us if finder.turns.proven[turn] else NEVER
+        self.gone_us = finder.calendar.gone_us(turn, offer)
         self.shares = list_shares(self.session, self.turns, turn, offer)
         self.asked = np.sum([asked for _, asked in self.shares], axis=0)
         self.queue = int(self.turns.queue[turn])
@@ -209,10 +223,32 @@ class _Search:
         """Whether the whole gang could start if these releases were given."""
         if not self._within_limits(releases) or not self.finder.permits.allow_all(self.who, releases):
             return False
+        if not all(self._leaves_minimum(release) for release in releases if not release.whole):
+            return False
         view = self._trial(releases)
         if find_ceiling(view, self.offer.form, self.key.exempt) < (self.offer.size if self.offer.form.open_size else 1):
             return False
         return self.offer.form.open_size or not isinstance(place(view, self._wish()), NoPlace)
+
+    def _leaves_minimum(self, release: Release) -> bool:
+        """Whether a gang that can be made to leave with its surplus only keeps its least where it may stay.
+
+        It may have entered reserved places, or a window ahead, because its least sat elsewhere: whoever calls
+        those back would leave the least in the way of somebody who was promised that it goes.
+        """
+        occupant = release.occupant
+        if occupant.gang.preemptible:
+            return True
+        lent = self.finder.find_lent(occupant)
+        if lent is None:
+            return True
+        for seats in release.seats:
+            had = occupant.seats[seats.role]
+            stays = int(had.counts[~lent[had.nodes]].sum())
+            left = stays - int(seats.counts[~lent[seats.nodes]].sum())
+            if left < min(stays, occupant.gang.roles[seats.role].sizes.least):
+                return False
+        return True
 
     def _within_limits(self, releases: Sequence[Release]) -> bool:
         limits = self.session.limits

@@ -97,7 +97,13 @@ class Turns:
         return lengths
 
     def may_be_guest(self, session: Session, turn: int) -> bool:
-        """Whether it may live under a reservation: it can be made to leave altogether."""
+        """Whether it may live under a reservation: it can be made to leave altogether.
+
+        Not in a plan that sends somebody away: whoever has the reservation may find room by that, so that the
+        guest would be sent away in turn. After such a plan the instant is gone through once more.
+        """
+        if session.reclaimable is not None and session.reclaimable.evicted:
+            return False
         gangs = session.snapshot.gangs
         return session.snapshot.hints.has_reclaimable and all(
             gangs[int(self._pending.gang[row])].preemptible for row in self.rows_of(turn)

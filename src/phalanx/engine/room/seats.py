@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.room.view import find_need
-from phalanx.model.fleet import Fleet, IntArray, MilliArray
+from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Gang, Shape
-from phalanx.model.plan import Seats
-from phalanx.model.resources import MILLI
+from phalanx.model.plan import Reservation, Seats
+from phalanx.model.resources import DEVICE_KIND, MILLI
 
 
 def subtract_seats(seats: Seats, gone: Seats) -> Seats:
@@ -104,6 +104,16 @@ def drop_tail(fleet: Fleet, shape: Shape, seats: Seats, members: int) -> Seats:
     return subtract_seats(seats, part_of(fleet, shape, seats, counts))
 
 
+def cover_nodes(nodes: int, reservations: Iterable[Reservation]) -> BoolArray:
+    """A mask of the nodes that any of these reservations names."""
+    mask = np.zeros(nodes, dtype=np.bool_)
+    for reservation in reservations:
+        for per_gang in reservation.seats:
+            for seats in per_gang:
+                mask[seats.nodes] = True
+    return mask
+
+
 def still_free(free: IntArray, device_free: MilliArray, need: Need, seats: Seats) -> Seats:
     """The part of given-back seats that nobody was given in the same plan."""
     room = [free[seats.nodes, column] // amount for column, amount in zip(need.columns, need.amounts, strict=True)]
@@ -116,6 +126,56 @@ def still_free(free: IntArray, device_free: MilliArray, need: Need, seats: Seats
         devices = _trim_devices(devices, counts, each)
     kept = counts > 0
     return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
+
+
+def list_crumbs(
+    fleet: Fleet, free: IntArray, device_free: MilliArray, need: Need, given: Seats, kept: Seats
+) -> list[tuple[Shape, Seats]]:
+    """What is free of given-back seats beside their whole members: the rest of a member of whom somebody has a part.
+
+    As seats of shapes that such a rest has: single devices, shares of one, and everything else together.
+    """
+    by_shape: dict[Shape, list[tuple[int, int, MilliArray]]] = {}
+    whole = {node: (count, kept.devices[row]) for row, (node, count) in enumerate(_pairs(kept))}
+    for row, (node, count) in enumerate(_pairs(given)):
+        stays, held = whole.get(node, (0, np.zeros_like(given.devices[row])))
+        if stays == count:
+            continue
+        devices = np.clip(device_free[node] - held, 0, given.devices[row] - held)
+        units = np.clip(free[node] - stays * need.vector, 0, (count - stays) * need.vector)
+        for shape, members, taken in _split(fleet, units, devices if need.whole or need.share else devices * 0):
+            by_shape.setdefault(shape, []).append((node, members, taken))
+    return [(shape, _as_seats(rows)) for shape, rows in by_shape.items()]
+
+
+def _pairs(seats: Seats) -> zip[tuple[int, int]]:
+    return zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True)
+
+
+def _split(fleet: Fleet, units: IntArray, devices: MilliArray) -> list[tuple[Shape, int, MilliArray]]:
+    """Amounts on one node as members of simple shapes."""
+    found: list[tuple[Shape, int, MilliArray]] = []
+    untouched = devices == MILLI
+    if untouched.any():
+        found.append((Shape(((DEVICE_KIND, MILLI),)), int(untouched.sum()), devices * untouched))
+    for device in np.flatnonzero((devices > 0) & ~untouched).tolist():
+        only = np.zeros_like(devices)
+        only[device] = devices[device]
+        found.append((Shape(((DEVICE_KIND, int(devices[device])),)), 1, only))
+    loose = [(kind, int(units[column])) for kind, column in fleet.kind_index.items() if kind != DEVICE_KIND]
+    rest = tuple(sorted((kind, amount) for kind, amount in loose if amount > 0))
+    if rest:
+        found.append((Shape(rest), 1, np.zeros_like(devices)))
+    return found
+
+
+def _as_seats(rows: list[tuple[int, int, MilliArray]]) -> Seats:
+    """Seats on some nodes; of several rests on one node with the same shape, all."""
+    nodes = sorted({node for node, _, _ in rows})
+    counts = [sum(count for other, count, _ in rows if other == node) for node in nodes]
+    devices = [np.sum([taken for other, _, taken in rows if other == node], axis=0) for node in nodes]
+    table = np.array(devices, dtype=np.int16)
+    return Seats(0, np.array(nodes, dtype=np.int64), np.array(counts, dtype=np.int64), table)
 
 
 def _trim_devices(devices: MilliArray, counts: IntArray, each: int) -> MilliArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.control.records import Record
+from phalanx.control.records import Ghost
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.gang import Gang
@@ -25,7 +25,7 @@ class Handover:
         self.claims: dict[int, dict[int, int]] = {}  # units by node, by gang
         self._state, self._kind = state, kind
         self._in_use: list[tuple[int, int, dict[int, int]]] = []  # claimed, by node, and used until then by this gang
-        self._abandoned: list[Record] = []  # rows of nobody that were a claim
+        self._abandoned: list[Ghost] = []  # rows of nobody that were a claim
 
     def note_plan(self, plan: Plan, before: Mapping[int, tuple[Seats, ...]]) -> None:
         """Claims that a plan made, on seats that gangs resized by it had before."""
@@ -45,8 +45,8 @@ class Handover:
                 handed = self._by_node(gang, before[decision.gang])
                 _subtract(handed, self._by_node(gang, decision.seats))
                 for at_us, ghost in state.vacating:
-                    if ghost.gang is gang and at_us == until_us:
-                        _subtract(handed, self._by_node(gang, ghost.seats))
+                    if ghost.leaver is gang and at_us == until_us:
+                        _subtract(handed, self._by_node(ghost.gang, ghost.seats))
                 # Only as much as is claimed there: a gang that grows onto given-back seats has them at once.
                 taken = {node: min(amount, room.get(node, 0)) for node, amount in handed.items() if amount > 0}
                 self._in_use.append((until_us, decision.gang, taken))
@@ -87,9 +87,9 @@ class Handover:
         for number in [n for n in self.claims if state.records[n].phase is not Phase.STARTING]:
             del self.claims[number]
             # It had no others: of an earlier stay it was gone when it left.
-            self._abandoned += [ghost for _, ghost in state.vacating if ghost.gang is state.gangs[number]]
+            self._abandoned += [ghost for _, ghost in state.vacating if ghost.leaver is state.gangs[number]]
 
-    def _is_abandoned(self, ghost: Record) -> bool:
+    def _is_abandoned(self, ghost: Ghost) -> bool:
         return any(ghost is each for each in self._abandoned)
 
     def _up(self, units: Mapping[int, int], *, open_: bool = False) -> int:
