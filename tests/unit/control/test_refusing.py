@@ -10,7 +10,7 @@ from phalanx.control.explain import explain_pending
 from phalanx.control.refusing import REST_FIRST_US, REST_LAST_US
 from phalanx.engine.invariants import check_snapshot, check_usage
 from phalanx.engine.lifecycle import Phase
-from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Reservation, Resize, Restart, Seats
+from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Reservation, Resize, Restart, Seats, Settled
 from phalanx.model.reason import Code
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, seat
@@ -255,10 +255,10 @@ def test_a_refused_move_leaves_the_gang_where_it_was():
 def test_whoever_was_refused_before_is_looked_at_again():
     """A plan says that nobody else will be let in; it counted on what did not come about."""
     state = make((SOFT, (0, 1)), waiting=[NEXT])
-    state.apply(Plan((Move(0, on(2, 3)),), settled=True), undoable=True)
-    assert state.snapshot().settled_upto
+    state.apply(Plan((Move(0, on(2, 3)),), settled=Settled()), undoable=True)
+    assert state.snapshot().hints.settled_upto
     refuse(state, 0)
-    assert not state.snapshot().settled_upto
+    assert not state.snapshot().hints.settled_upto
 
 
 @pytest.mark.parametrize("decision", [Repair(0, on(1, 2)), Restart(0, on(2, 3))])
