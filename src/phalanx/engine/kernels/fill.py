@@ -222,8 +222,9 @@ def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
                 counts[full] += room.slots[full]
             if last < 0:
                 return
-            holding = np.array([last - offset])
-        low, high, level = _run_at(room.fleet, level, _best_run(room, level, holding + offset, size))
+        else:
+            last = _best_run(room, level, holding + offset, size)
+        low, high, level = _run_at(room.fleet, level, last)
     if size:
         counts[low] += size
 
