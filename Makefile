@@ -1,10 +1,11 @@
 # Every target does its own set-up. Needs Python >= 3.11 with pip, and make; nothing else.
-#   make demo     show a scheduler at work (light set only)
-#   make test     the test suite
-#   make check    lint, format, types, import contracts, tidiness
-#   make bench    the benchmarks
-#   make setup    the environment in .venv for all of the above
-#   make lock     write requirements/*.txt anew (LOCK_FLAGS=--upgrade for newer versions)
+#   make demo       show a scheduler at work (light set only)
+#   make test       the tests that every change has to pass, in a few minutes
+#   make test-long  all the others: many seeds, hundreds of kills, whole logs
+#   make check      lint, format, types, import contracts, tidiness
+#   make bench      the benchmarks (BENCH_FLAGS=--quick for a look at every row)
+#   make setup      the environment in .venv for all of the above
+#   make lock       write requirements/*.txt anew (LOCK_FLAGS=--upgrade for newer versions)
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -22,7 +23,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-light demo test check bench lock clean
+.PHONY: help setup setup-light demo test test-long check bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -33,8 +34,12 @@ setup-light: $(VENV)/.stamp-light
 demo: setup-light
 	@$(BIN)/phalanx demo
 
+# The two selections are each other's complement: whatever its marks, a test is in one of them.
 test: setup
-	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not long" $(PYTEST_FLAGS)
+
+test-long: setup
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "long" $(PYTEST_FLAGS)
 
 check: setup
 	$(BIN)/ruff check

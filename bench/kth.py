@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
-from bench.measure import Disagreement, Measured
+from bench.measure import Disagreement, Measured, Skipped, find_log
 
 NAME = "kth"
 WHAT = "simulate KTH-SP2 (28,481 jobs) under EASY, whole command, exact starts"
@@ -19,20 +18,15 @@ TARGET, AIM = 5_000, 10_000
 CLUSTERS = ("1x100", "100x1")
 
 
-def run(*, quick: bool) -> Measured:
+def run(*, quick: bool) -> Measured | Skipped:
     """Jobs per CPU-second; the slower of one node with 100 places and 100 nodes with one."""
-    folder = find_traces() / "kth-sp2"
-    if not folder.is_dir():
-        return Measured("skipped", f"≥ {TARGET:,} /s", met=True, note="no kth-sp2 log; set PHALANX_TRACES")
+    folder = find_log("kth-sp2")
+    if isinstance(folder, Skipped):
+        return folder
     rates = {cluster: simulate(folder, cluster) for cluster in (CLUSTERS[:1] if quick else CLUSTERS)}
     slowest = min(rates.values())
     note = ", ".join(f"{cluster} {rate:,.0f} /s" for cluster, rate in rates.items()) + f"; aim {AIM:,}"
     return Measured(f"{slowest:,.0f} /s", f"≥ {TARGET:,} /s", slowest >= TARGET, note)
-
-
-def find_traces() -> Path:
-    """The folder of published logs."""
-    return Path(os.environ.get("PHALANX_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
 
 
 def simulate(folder: Path, cluster: str) -> float:

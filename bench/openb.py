@@ -7,9 +7,8 @@ import gzip
 import time
 from pathlib import Path
 
-from bench.kth import find_traces
-from bench.measure import Measured
-from phalanx.frontends.sim.openb import measure_allocated
+from bench.filling import measure_allocated
+from bench.measure import Measured, Skipped, find_log
 from phalanx.frontends.sim.traces.openb import read_fleet, read_shapes
 
 NAME = "openb"
@@ -17,11 +16,11 @@ WHAT = "openb cluster filled to 130 %: devices allocated, mean over seeds"
 BEST_FIT, FGD = "05-BestFit", "06-FGD"
 
 
-def run(*, quick: bool) -> Measured:
+def run(*, quick: bool) -> Measured | Skipped:
     """Seeds from 42 on, as the study has them."""
-    folder = find_traces() / "openb"
-    if not folder.is_dir():
-        return Measured("skipped", "≥ 93.08 % (BestFit)", met=True, note="no openb log; set PHALANX_TRACES")
+    folder = find_log("openb")
+    if isinstance(folder, Skipped):
+        return folder
     published = read_published(folder)
     fleet = read_fleet(folder / "openb_node_list_gpu_node.csv.gz")
     shapes = read_shapes(folder / "openb_pod_list_default.csv.gz")

@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.kth import find_traces
-from bench.measure import Measured
+from bench.measure import Measured, Skipped, find_log
 
 NAME = "philly"
 WHAT = "82,247 Philly jobs on 64x8, --estimate rounded: CPU-s under goodput; completion must fall from fcfs to goodput"
@@ -21,11 +20,11 @@ POLICIES = ("fcfs", "easy", "goodput")
 QUICK_JOBS = 6_000
 
 
-def run(*, quick: bool) -> Measured:
+def run(*, quick: bool) -> Measured | Skipped:
     """Mean completion of each policy beside the CPU time of the whole command under goodput."""
-    log = find_traces() / "philly" / "philly.csv.gz"
-    if not log.is_file():
-        return Measured("skipped", f"≤ {CPU_S_MOST:.0f} CPU-s", met=True, note="no philly log; set PHALANX_TRACES")
+    log = find_log("philly/philly.csv.gz")
+    if isinstance(log, Skipped):
+        return log
     with tempfile.TemporaryDirectory() as folder:
         shown = cut(log, Path(folder) / "philly.csv") if quick else log
         found = {policy: simulate(shown, policy) for policy in POLICIES}

@@ -85,8 +85,18 @@ def draw_columns(fleet: Fleet, rng: random.Random) -> NodeColumns:
         free[node, fleet.device_column] = int(devices[node].sum())
         for kind in range(1, free.shape[1]):
             free[node, kind] = int(free[node, kind]) * rng.choice((1, 2, 3, 4, 8, 8)) // 8
-    everywhere = np.ones(len(fleet), dtype=np.bool_)
-    return NodeColumns(free, devices, shared=True, up=everywhere, open=everywhere, in_service=everywhere)
+    everywhere, nowhere = np.ones(len(fleet), dtype=np.bool_), np.zeros(len(fleet), dtype=np.bool_)
+    # Of all a node may be, the reference knows room alone: every other column says "in service".
+    return NodeColumns(
+        free,
+        devices,
+        shared=True,
+        up=everywhere,
+        open=everywhere,
+        in_service=everywhere,
+        repairable=everywhere,
+        draining=nowhere,
+    )
 
 
 def draw_shape(rng: random.Random) -> Shape:

@@ -12,13 +12,17 @@ import io
 import re
 import subprocess
 import tokenize
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
+from phalanx.cli import main
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "phalanx"
@@ -30,6 +34,57 @@ FILE_LINES_MAX = 500
 LONG_FUNCTIONS: dict[str, str] = {}
 #: "engine/cycle.py" → why it may be longer.
 LONG_FILES: dict[str, str] = {}
+
+CLASS_METHODS_MAX = 25
+CLASS_ATTRIBUTES_MAX = 30
+
+#: Classes that do too much, and how much; a number goes down with the class and never up.
+MANY_METHODS = {
+    "elastic/client.py:Job": 34,  # every word that a job may say is one
+    "engine/calendar/long.py:LongCalendar": 31,
+    "engine/calendar/short.py:ShortCalendar": 30,
+    "frontends/host/core/core.py:Core": 37,
+    "control/loop.py:Loop": 29,  # every event of a cluster is one
+    "control/state.py:State": 27,
+    "frontends/host/core/planner.py:Planner": 30,
+    "frontends/host/core/resizing.py:Resizing": 30,
+    "frontends/host/launching/launcher.py:HostLauncher": 37,
+    "frontends/host/shim/supervision.py:Supervision": 31,
+    "testing/drawn.py:_Drawing": 27,
+    "testing/hosts/made_up_machine.py:Machine": 28,
+    "testing/hosts/virtual_launcher.py:FakeLauncher": 26,
+}
+MANY_ATTRIBUTES = {
+    "control/tables.py:Tables": 50,
+    "frontends/host/core/jobs.py:Job": 36,
+}
+
+#: Class names that stand for several things, and for how many.
+REPEATED_CLASSES = {
+    "Ahead": 2,  # a name in the OpenAPI document
+    "Change": 3,  # `phalanx.elastic.Change` is what people import
+    "Happening": 2,  # in the OpenAPI document
+    "Job": 4,  # what a user submits: in the daemon, inside the job, to a client (both imported by people), in a log
+    "Reason": 2,  # in the OpenAPI document
+    "Resize": 2,  # in the OpenAPI document
+    "Shares": 2,
+    "Table": 3,
+}
+#: Modules of one name, and how many. Verbs of the command line are not counted: there the verb is the name.
+REPEATED_MODULES = {
+    "explain": 2,
+    "jobs": 2,
+    "losses": 2,
+    "reading": 2,
+    "seats": 2,
+    "speedup": 2,
+    "writing": 2,
+}
+
+#: Lines with a comment, in percent of lines with code. The floors follow what is written and are never lowered:
+#: whoever takes the argument out of a piece of code that stays has to leave another one.
+COMMENT_PERCENT_MIN = {"engine/": 5.0, "control/": 4.4}
+COMMENT_PERCENT_SLACK = 1.0
 
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 
@@ -145,6 +200,86 @@ def test_files_stay_short(modules):
     assert check_ratchet(sizes, FILE_LINES_MAX, LONG_FILES) == []
 
 
+def measure_classes(source: str) -> dict[str, tuple[int, int]]:
+    """Methods and attributes of every class by its name; an attribute is annotated in the class or set on `self`."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        attributes = {each.target.id for each in node.body if is_field(each)}
+        attributes |= {inner.attr for method in methods for inner in ast.walk(method) if is_set_on_self(inner)}
+        # By name: a property and its setter are one thing to whoever reads the class.
+        found[node.name] = len({method.name for method in methods}), len(attributes)
+    return found
+
+
+def is_field(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and "ClassVar" not in ast.unparse(node.annotation)
+    )
+
+
+def is_set_on_self(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+def check_counts(counts: Mapping[str, int], limit: int, allowed: Mapping[str, int], what: str) -> list[str]:
+    """What is above the limit, or above its own number if it has one; and numbers that are too high by now."""
+    found = [
+        f"{name}: {count} {what}, at most {allowed.get(name, limit)}"
+        for name, count in counts.items()
+        if count > allowed.get(name, limit)
+    ]
+    for name, most in allowed.items():
+        count = counts.get(name, 0)
+        if count <= limit:
+            found.append(f"{name}: {count} {what} now; take it off the list")
+        elif count < most:
+            found.append(f"{name}: {count} {what} now; write {count} in the list")
+    return found
+
+
+def test_classes_stay_small(modules):
+    sizes = {f"{path}:{name}": n for path, text in modules.items() for name, n in measure_classes(text).items()}
+    methods = {name: count for name, (count, _) in sizes.items()}
+    attributes = {name: count for name, (_, count) in sizes.items()}
+    assert check_counts(methods, CLASS_METHODS_MAX, MANY_METHODS, "methods") == []
+    assert check_counts(attributes, CLASS_ATTRIBUTES_MAX, MANY_ATTRIBUTES, "attributes") == []
+
+
+def measure_comments(sources: Iterable[str]) -> float:
+    """Lines with a comment, in percent of lines with code."""
+    comments = code = 0
+    for source in sources:
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        comments += len({token.start[0] for token in tokens if token.type == tokenize.COMMENT})
+        code += len(find_code_lines(source))
+    return 100 * comments / code
+
+
+def check_comments(name: str, percent: float, floor: float) -> list[str]:
+    """Too few, or so many more that the floor should follow."""
+    if percent < floor:
+        return [f"{name}: comments on {percent:.1f} % of the code, at least {floor}: say why where you changed it"]
+    if percent >= floor + COMMENT_PERCENT_SLACK:
+        return [f"{name}: comments on {percent:.1f} % of the code by now; raise the floor to {percent:.1f}"]
+    return []
+
+
+@pytest.mark.parametrize("package", COMMENT_PERCENT_MIN)
+def test_code_that_decides_goes_on_saying_why(modules, package):
+    percent = measure_comments(text for path, text in modules.items() if path.startswith(package))
+    assert check_comments(package, percent, COMMENT_PERCENT_MIN[package]) == []
+
+
 # --- names and words -----------------------------------------------------------------------------
 
 
@@ -152,6 +287,22 @@ def check_module_name(path: str) -> list[str]:
     """A module is named after what it decides."""
     parts = Path(path).with_suffix("").parts
     return [f"{path}: '{part}' says nothing" for part in parts if part.strip("_") in BANNED_MODULE_NAMES]
+
+
+def count_class_names(modules: Mapping[str, str]) -> Counter[str]:
+    """How many classes have each name, wherever they are."""
+    trees = map(ast.parse, modules.values())
+    return Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+def count_module_names(paths: Iterable[str], verbs: Collection[str]) -> Counter[str]:
+    """How many modules have each name; packages and programs are called by their folder."""
+    found: Counter[str] = Counter()
+    for path in map(Path, paths):
+        is_verb = path.parts[0] == "cli" and path.stem.replace("_", "-") in verbs
+        if not is_verb and not path.stem.startswith("__"):
+            found[path.stem] += 1
+    return found
 
 
 def check_words(path: str, text: str) -> list[str]:
@@ -180,13 +331,41 @@ def check_one_engine(path: str, text: str) -> list[str]:
     return [f"{path}: '{match[0]}': plug in an adapter instead" for match in branch.finditer(text)]
 
 
-@pytest.mark.parametrize("check", [check_words, check_docstring, check_one_engine])
+RIM = ("frontends/", "cli/")
+#: What a state keeps for itself: its columns, and the fields of its records.
+_KEPT = r"\.columns\[|\bstate\.(?:pending|running|allocations)\.\w+"
+_WRITTEN = (
+    r"(?m)^[ \t]*(?:\w+\.)*(?:state|record)(?:\.\w+)*\.(?:now_us|phase|row|seats|held|attempts|history|eligible_us|kept|"
+    r"records|promises|pins|judged|fresh|timers|vacating|degraded|refusals|unconfirmed|half_life_us|watched)"
+    r"(?:\[[^\]]*\])?(?:,\s*[\w.]+)*\s*[-+|&]?=(?!=)"
+)
+
+
+def check_state_is_a_boundary(path: str, text: str) -> list[str]:
+    """Front ends call methods of a state; they neither see its columns nor write its records."""
+    if not path.startswith(RIM):
+        return []
+    found = [(match, "ask the state for it") for match in re.finditer(_KEPT, text)]
+    found += [(match, "call a method of the state") for match in re.finditer(_WRITTEN, text)]
+    return [f"{path}:{text.count(chr(10), 0, match.start()) + 1}: '{match[0]}': {say}" for match, say in found]
+
+
+@pytest.mark.parametrize("check", [check_words, check_docstring, check_one_engine, check_state_is_a_boundary])
 def test_modules_are_tidy(modules, check):
     assert [finding for path, text in modules.items() for finding in check(path, text)] == []
 
 
 def test_modules_are_named_after_what_they_decide(modules):
     assert [finding for path in modules for finding in check_module_name(path)] == []
+
+
+def test_one_name_is_one_class(modules):
+    assert check_counts(count_class_names(modules), 1, REPEATED_CLASSES, "classes") == []
+
+
+def test_one_name_is_one_module(modules):
+    verbs = main.list_commands(click.Context(main))
+    assert check_counts(count_module_names(modules, verbs), 1, REPEATED_MODULES, "modules") == []
 
 
 # --- what must not be in a tracked file ----------------------------------------------------------
@@ -226,6 +405,28 @@ def check_text(name: str, text: str) -> list[str]:
 
 def test_tracked_files_hold_nothing_they_should_not(tracked):
     assert [finding for name, text in tracked.items() for finding in check_text(name, text)] == []
+
+
+# --- no test is left out -------------------------------------------------------------------------
+
+#: Complements by construction: a test that is in neither would be nobody's.
+SELECTIONS = {"test": "not long", "test-long": "long"}
+
+
+def check_selections(makefile: str, ci: str) -> list[str]:
+    """Each target selects what the other leaves out, and both have to pass before a change goes in."""
+    found = []
+    for target, marks in SELECTIONS.items():
+        recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+        if re.findall(r' -m "([^"]*)"', recipe[1] if recipe else "") != [marks]:
+            found.append(f"Makefile: {target} does not run exactly -m {marks!r}")
+        if f"make {target}" not in ci.splitlines():
+            found.append(f".ci/run: does not run make {target}")
+    return found
+
+
+def test_every_test_is_in_one_of_the_two_selections(tracked):
+    assert check_selections(tracked["Makefile"], tracked[".ci/run"]) == []
 
 
 # --- decision records ----------------------------------------------------------------------------
@@ -269,6 +470,49 @@ def test_the_list_of_exceptions_only_shrinks():
     assert "does not exist" in check_ratchet({}, 60, {"a.py:gone": "was long"})[0]
 
 
+def test_a_large_class_is_found():
+    source = """
+class Large:
+    kept: int
+    shared: ClassVar[int] = 0
+    def __init__(self): self.a, self.b = 1, 2
+    @property
+    def size(self): return self.a
+    @size.setter
+    def size(self, size): self.a = size
+    async def run(self): self.c += 1
+"""
+    assert measure_classes(source) == {"Large": (3, 4)}
+    assert check_counts({"Large": 26}, 25, {}, "methods") == ["Large: 26 methods, at most 25"]
+    assert check_counts({"Large": 25}, 25, {}, "methods") == []
+
+
+def test_the_number_of_an_exception_only_goes_down():
+    assert check_counts({"Large": 30}, 25, {"Large": 30}, "methods") == []
+    assert check_counts({"Large": 31}, 25, {"Large": 30}, "methods") == ["Large: 31 methods, at most 30"]
+    assert "write 29" in check_counts({"Large": 29}, 25, {"Large": 30}, "methods")[0]
+    assert "take it off" in check_counts({"Large": 25}, 25, {"Large": 30}, "methods")[0]
+    assert "take it off" in check_counts({}, 25, {"Gone": 30}, "methods")[0]
+
+
+def test_a_name_for_two_things_is_found():
+    classes = count_class_names({"a.py": "class Row: ...", "b.py": "def f():\n  class Row: ..."})
+    assert check_counts(classes, 1, {}, "classes") == ["Row: 2 classes, at most 1"]
+    paths = ["cli/host/run.py", "sim/run.py", "sim/gantt.py", "report/gantt.py", "sim/__init__.py", "__init__.py"]
+    assert check_counts(count_module_names(paths, {"run"}), 1, {}, "modules") == ["gantt: 2 modules, at most 1"]
+    assert count_module_names(["cli/what_if.py", "cli/text.py"], {"what-if"}) == {"text": 1}
+
+
+def test_code_without_reasons_is_found():
+    percent = measure_comments(["# why\nx = 1  # and why\ny = 2\n", '"""Docstring."""\nz = 3\nu = 4\n'])
+    assert percent == 50
+    assert check_comments("engine/", 4.9, 5.0) == [
+        "engine/: comments on 4.9 % of the code, at least 5.0: say why where you changed it"
+    ]
+    assert check_comments("engine/", 5.9, 5.0) == []
+    assert "raise the floor to 6.1" in check_comments("engine/", 6.1, 5.0)[0]
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -301,11 +545,21 @@ def test_the_other_checks_can_fail():
     assert check_docstring("a.py", "x = 1\n")
     assert check_one_engine("a.py", "if self.simulation:\n")
     assert not check_one_engine("a.py", "# if the simulation ends\n")
+    assert check_state_is_a_boundary("frontends/a.py", 'state.running.columns["x"][row] = 1')
+    assert check_state_is_a_boundary("cli/a.py", "hub.planner.state.now_us = 3")
+    assert check_state_is_a_boundary("cli/a.py", "record.held = True")
+    assert check_state_is_a_boundary("cli/a.py", "state.pending.remove(row)")
+    assert not check_state_is_a_boundary("cli/a.py", "if state.now_us == 3:")
+    assert not check_state_is_a_boundary("control/a.py", "record.held = True")
     assert check_text("a.md", "TO" + "DO: later")
     assert check_text("a.md", "see /ho" + "me/ada/x")
     assert not check_text("a.md", "net/wo" + "rk/x")
     assert check_text("r.txt", "--index-" + "url https://mirror.example/simple")
     assert check_text("r.txt", "https://py" + "pi.org/simple")
+    both = 'test: setup\n\tpytest -m "not long"\n\ntest-long: setup\n\tpytest -m "long"\n'
+    assert not check_selections(both, "make test\nmake test-long\n")
+    assert check_selections(both, "make test-long\n")
+    assert check_selections(both.replace('"not long"', '"not long and not slow"'), "make test\nmake test-long\n")
     assert check_decisions({"0001-a.md": "## Context\n"})
     assert check_decisions({"0002-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})
     assert not check_decisions({"0001-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})

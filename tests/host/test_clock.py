@@ -7,7 +7,7 @@ import time
 import pytest
 
 from phalanx.frontends.host import clock as module
-from phalanx.frontends.host.clock import HostClock, Mark
+from phalanx.frontends.host.clock import ClockMark, HostClock
 
 DAY_US = 86_400_000_000
 
@@ -74,6 +74,6 @@ def test_a_wall_clock_that_went_back_over_a_reboot_does_not_take_it_back(machine
 
 def test_a_mark_says_all_that_the_next_one_needs(machine):
     machine.boottime_us += 4
-    assert HostClock(Mark(100, "first", machine.boottime_us, 0)).mark() == Mark(
+    assert HostClock(ClockMark(100, "first", machine.boottime_us, 0)).mark() == ClockMark(
         100, "first", machine.boottime_us, machine.wall_us
     )

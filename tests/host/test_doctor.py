@@ -16,7 +16,7 @@ from phalanx import __version__
 from phalanx.control.spec.errors import BadInput
 from phalanx.frontends.host import doctor
 from phalanx.frontends.host.devices import NoDevices, open_devices
-from phalanx.frontends.host.doctor import CHECKS, Finding, Surroundings, run_checks, write_bundle
+from phalanx.frontends.host.doctor import CHECKS, Diagnosis, Surroundings, run_checks, write_bundle
 from phalanx.frontends.host.doctor.bundle import Redactor
 from phalanx.frontends.host.doctor.surroundings import Process, run_program
 from phalanx.frontends.host.settings import Settings
@@ -54,7 +54,7 @@ def around(tmp_path):
     return build
 
 
-def look(name, surroundings) -> list[Finding]:
+def look(name, surroundings) -> list[Diagnosis]:
     return run_checks(surroundings, [name])
 
 
@@ -401,7 +401,7 @@ def test_the_archive_holds_what_helps_and_hides_what_is_private(around, tmp_path
         "bob cancelled job 7\n"
     )
     surroundings = around(processes=lambda: iter([Process(1, "init", "root"), Process(9, "x", "bob")]))
-    findings = [Finding("gpus", "warn", "GPU 0: python (pid 3) of bob", "ps")]
+    findings = [Diagnosis("gpus", "warn", "GPU 0: python (pid 3) of bob", "ps")]
     target = tmp_path / "out.tar.gz"
     assert write_bundle(target, findings, surroundings) == target
     parts = read_bundle(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phalanx.frontends.host.ports import DeviceReading, Use
-from phalanx.frontends.host.strangers import Rules, Watch, find_strangers
+from phalanx.frontends.host.stranger_watch import Rules, StrangerWatch, find_strangers
 
 GIB = 1 << 30
 IDLE = DeviceReading((), 0.0, 0)
@@ -58,13 +58,13 @@ def test_a_device_that_we_have_given_away_waits_for_nobody():
 
 
 def test_a_stranger_who_comes_back_in_between_starts_the_count_anew():
-    watch = Watch()
+    watch = StrangerWatch()
     for reading in (BOB, IDLE, BOB, IDLE):
         watch = find_strangers({0: reading}, [0], nobody, before=watch)
     assert watch.held[0].kind == "leaving"
 
 
-@pytest.mark.parametrize("before", [Watch(), find_strangers({0: BOB}, [0], nobody)])
+@pytest.mark.parametrize("before", [StrangerWatch(), find_strangers({0: BOB}, [0], nobody)])
 def test_what_cannot_be_read_is_busy(before):
     watch = find_strangers({}, [0], nobody, before=before)
     assert watch.held[0].kind == "unreadable"

@@ -30,7 +30,7 @@ from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, occupy
 from phalanx.testing.checking import BrokenPromise, play
 from phalanx.testing.exhaustive import find_any, read_board
-from phalanx.testing.textbook import Job, run_easy, run_fcfs
+from phalanx.testing.textbook import Rectangle, run_easy, run_fcfs
 
 EASY = named("easy")
 
@@ -247,7 +247,13 @@ def test_the_exact_search_gives_up(monkeypatch):
     assert find_misplacement() is not None
 
 
-JOBS = [Job(0, 6, 10, 10), Job(1, 8, 10, 10), Job(2, 2, 30, 30), Job(3, 1, 5, 5), Job(4, 1, 20, 20)]
+JOBS = [
+    Rectangle(0, 6, 10, 10),
+    Rectangle(1, 8, 10, 10),
+    Rectangle(2, 2, 30, 30),
+    Rectangle(3, 1, 5, 5),
+    Rectangle(4, 1, 20, 20),
+]
 
 
 def find_departure(policy, textbook):

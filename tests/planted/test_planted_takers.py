@@ -19,12 +19,12 @@ from phalanx.engine.making_room.preemption import _Search
 from phalanx.engine.order import turns
 from phalanx.engine.reclaimable import Occupant, Reclaimable
 from phalanx.frontends.sim.events import TimedEvent
-from phalanx.frontends.sim.progress import Progress
+from phalanx.frontends.sim.progress import GangProgress
 from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.gang import SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
-from phalanx.testing.checking import BrokenPromise, Watch
+from phalanx.testing.checking import BrokenPromise, CheckedRun
 
 SAVES = SnapshotHabit(60 * SECOND_US, 0, 0)
 PAUSE = 10 * SECOND_US
@@ -115,7 +115,7 @@ WORLDS = {
 
 def run(name):
     policy, options, world = WORLDS[name]
-    watch = Watch()
+    watch = CheckedRun()
     return watch, watch.play(world, policy, options)
 
 
@@ -321,7 +321,7 @@ def test_a_change_of_size_costs_nothing(monkeypatch):
     watch, _ = run("lend")
     assert watch.parts["resize"] > 0
     monkeypatch.setattr(
-        Progress,
+        GangProgress,
         "resize",
         lambda self, now, units, pace: (
             self.advance(now),
@@ -354,8 +354,8 @@ def test_somebody_yields_who_cannot_save_its_work(monkeypatch):
 
 
 def test_whoever_yields_begins_again_from_nothing(monkeypatch):
-    real = Progress.stop
-    monkeypatch.setattr(Progress, "stop", lambda self, now, *, saves: real(self, now, saves=False))
+    real = GangProgress.stop
+    monkeypatch.setattr(GangProgress, "stop", lambda self, now, *, saves: real(self, now, saves=False))
     watch, result = run("turns")
     assert watch.parts["lost"] > 0
     assert result.metrics["makespan_s"] > 800
@@ -443,27 +443,27 @@ def test_what_was_rolled_back_stays_productive(monkeypatch):
     """More work than there is: forty seconds on two devices are counted twice."""
     watch, _ = run("hurt")
     assert (watch.parts["productive"], watch.parts["lost"]) == (500 * 2 * 10**9, 40 * 2 * 10**9)
-    real = Progress.stop
+    real = GangProgress.stop
 
     def proud(self, now, *, saves):
         self.advance(now)
         self.unsaved = 0
         return real(self, now, saves=saves)
 
-    monkeypatch.setattr(Progress, "stop", proud)
+    monkeypatch.setattr(GangProgress, "stop", proud)
     wrong, _ = run("hurt")
     assert wrong.parts["productive"] > watch.parts["productive"]
 
 
 def test_the_ledger_forgets_what_is_held(monkeypatch):
-    real = Progress.advance
+    real = GangProgress.advance
 
     def forgetful(self, now):
         if self.holding:
             self.at_us = now
         real(self, now)
 
-    monkeypatch.setattr(Progress, "advance", forgetful)
+    monkeypatch.setattr(GangProgress, "advance", forgetful)
     assert "the ledger does not sum" in find_fault("waits")
 
 
@@ -484,5 +484,5 @@ def test_a_move_loses_work(monkeypatch):
         self.stop(now, saves=False)
         self.begin(now, units, pace, anew=False)
 
-    monkeypatch.setattr(Progress, "move", careless)
+    monkeypatch.setattr(GangProgress, "move", careless)
     assert find_departure("drained")

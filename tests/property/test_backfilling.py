@@ -8,13 +8,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from phalanx.control import forward
+from phalanx.control import loop
 from phalanx.engine.cycle import schedule
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
 from phalanx.testing.checking import play
-from phalanx.testing.textbook import Job, run_conservative, run_easy, run_fcfs
+from phalanx.testing.textbook import Rectangle, run_conservative, run_easy, run_fcfs
 from phalanx.testing.worlds import Taste, draw_world
 
 PROCESSORS = 8
@@ -25,7 +25,7 @@ def jobs(*, underestimates=True):
     spans = st.sampled_from([1, 2, 5, 10, 10, 30])
     factors = [(1, 1), (2, 1), (3, 2), (1, 2)] if underestimates else [(1, 1), (2, 1), (3, 2)]
     one = st.builds(
-        lambda submit, size, duration, factor: Job(submit, size, duration, max(1, duration * factor[0] // factor[1])),
+        lambda submit, size, duration, factor: Rectangle(submit, size, duration, max(1, duration * factor[0] // factor[1])),
         st.integers(0, 30), st.integers(1, PROCESSORS), spans, st.sampled_from(factors),
     )  # fmt: skip
     return st.lists(one, min_size=1, max_size=12)
@@ -95,7 +95,7 @@ def watch_promises(world, policy, options):
                 promised.setdefault(snapshot.gangs[number].name, []).append(reservation.start_us)
         return schedule(snapshot, chosen, explain=explain, ledger=ledger)
 
-    with patch.object(forward, "schedule", note):
+    with patch.object(loop, "schedule", note):
         result = simulate(world, policy, options)
     starts = {gang.name: gang.start_us for gang in result.gangs}
     return {name: [*history, starts[name]] for name, history in promised.items()}

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.engine.kernels.devices import choose_devices
-from phalanx.engine.kernels.fill import Room, choose_nodes, compute_capability
+from phalanx.engine.kernels.fill import SlotRoom, choose_nodes, compute_capability
 from phalanx.engine.kernels.lanes import LaneTable, cut_lanes, find_earliest_reference, trace_lanes
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.kernels.slots import compile_need, compute_slots, count_slots_reference
-from phalanx.engine.room.packing import BudgetSpent, Part, PackingProblem, Search, node_holds, pack_devices
+from phalanx.engine.room.packing import BudgetSpent, PackingProblem, Part, Search, node_holds, pack_devices
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.form import RoleForm
 from phalanx.model.gang import Shape
@@ -155,9 +155,11 @@ def holds(fleet, role, size, way):
 def test_nodes_are_chosen_exactly_when_some_choice_exists(case):
     fleet, slots, role, size = case
     ways = [way for way in list_fillings(slots, size) if holds(fleet, role, size, way)]
-    chosen = choose_nodes(Room(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, size)
+    chosen = choose_nodes(SlotRoom(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, size)
     assert (chosen is not None) == bool(ways)
-    capability = compute_capability(fleet, Room(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, role.require)
+    capability = compute_capability(
+        fleet, SlotRoom(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, role.require
+    )
     assert (int(capability.max(initial=0)) >= size) == bool(ways)
     if chosen is None:
         return
@@ -175,7 +177,7 @@ def test_nodes_are_chosen_exactly_when_some_choice_exists(case):
 def test_one_domain_of_the_preferred_level_is_used_if_one_holds_everybody(case):
     fleet, slots, role, size = case
     level = max(role.require, role.prefer)
-    chosen = choose_nodes(Room(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, size)
+    chosen = choose_nodes(SlotRoom(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, size)
     if chosen is None or level < 0 or role.segment_size > 1:
         return
     sums = np.bincount(fleet.domains[level], weights=slots)
@@ -188,8 +190,8 @@ def test_preferred_slots_are_used_before_any_other(case, rng):
     """What is reserved but idle, or busy now, comes first inside the domain that was chosen."""
     fleet, slots, role, size = case
     first = np.array([rng.randint(0, int(room)) for room in slots], dtype=np.int64)
-    plain = choose_nodes(Room(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, size)
-    chosen = choose_nodes(Room(fleet, slots[fleet.walk], [], [slots[fleet.walk]], first[fleet.walk]), role, size)
+    plain = choose_nodes(SlotRoom(fleet, slots[fleet.walk], [], [slots[fleet.walk]]), role, size)
+    chosen = choose_nodes(SlotRoom(fleet, slots[fleet.walk], [], [slots[fleet.walk]], first[fleet.walk]), role, size)
     assert (plain is None) == (chosen is None)
     if chosen is None or role.segment_size > 1 or max(role.require, role.prefer) >= 0:
         return

@@ -1,6 +1,6 @@
 """Worlds in which everything happens: tenants, priorities, elastic gangs, losses, deadlines, turns, wishes of people.
 
-Every plan is checked, and every instant; see `phalanx.testing.checking` and `phalanx.testing.chronicle`. Drawn
+Every plan is checked, and every instant; see `phalanx.testing.checking` and `phalanx.testing.transitions`. Drawn
 worlds meet every rule now and then, contests meet the rules about taking room all the time.
 """
 
@@ -11,10 +11,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from selection import rest_long
 
 from phalanx.model.resources import DEVICE_KIND
 from phalanx.perfmodel.speedup import Linear
-from phalanx.testing.checking import Watch, play
+from phalanx.testing.checking import CheckedRun, play
 from phalanx.testing.contests import Contest, draw_contest
 from phalanx.testing.worlds import LIVELY, draw_policy, draw_world
 
@@ -55,7 +56,7 @@ def draw_lively(rng, taste):
     return replace(draw_world(rng, taste), until_us=DAYS_30_US)
 
 
-@pytest.mark.parametrize("taste", TASTES)
+@pytest.mark.parametrize("taste", rest_long(TASTES, short=1))
 @as_drawn
 @given(seed=SEEDS)
 def test_every_promise_holds_whatever_happens(taste, seed):
@@ -64,13 +65,13 @@ def test_every_promise_holds_whatever_happens(taste, seed):
     check_settled(play(world, *draw_policy(rng)))
 
 
-@pytest.mark.parametrize("contest", CONTESTS)
+@pytest.mark.parametrize("contest", rest_long(CONTESTS, short=1))
 @as_drawn
 @given(seed=SEEDS)
 def test_every_promise_holds_where_everybody_takes_from_everybody(contest, seed):
     rng = random.Random(seed)
     world = replace(draw_contest(rng, CONTESTS[contest]), until_us=DAYS_30_US)
-    watch = Watch()
+    watch = CheckedRun()
     check_settled(watch.play(world, *draw_policy(rng)))
     # Whoever makes way does so for somebody, and nobody comes back more often than there are others.
     assert max(watch.chronicle.evictions.values(), default=0) < len(world.gangs)
@@ -82,7 +83,7 @@ def test_the_ledger_counts_all_the_capacity_there_was(seed):
     """Its parts sum to it in every run; here is what it should be, from the file alone."""
     rng = random.Random(seed)
     world = draw_lively(rng, replace(LIVELY, cancels=False))
-    watch = Watch()
+    watch = CheckedRun()
     result = watch.play(world, *draw_policy(rng))
     first = min(gang.submit_us for gang in result.gangs)
     last = first + round(result.metrics["makespan_s"] * 1_000_000)
@@ -115,7 +116,7 @@ def test_work_is_neither_made_nor_lost(elastic, seed):
     rng = random.Random(seed)
     world = draw_contest(rng, Contest(elastic=elastic, failures=True))
     world = replace(world, true_runs=tuple(replace(truth, speedup=Linear()) for truth in world.true_runs))
-    watch = Watch()
+    watch = CheckedRun()
     result = watch.play(world, *draw_policy(rng))
     done = [gang.state == "completed" for gang in result.gangs]
     pairs = list(zip(world.gangs, world.true_runs, done, strict=True))

@@ -13,9 +13,10 @@ import os
 from pathlib import Path
 
 import pytest
+from selection import rest_long
 
+from bench.filling import draw_arrivals, fill, measure_allocated
 from phalanx.control.spec.errors import BadInput
-from phalanx.frontends.sim.openb import draw_arrivals, fill, measure_allocated
 from phalanx.frontends.sim.traces.openb import read_fleet, read_shapes
 from phalanx.model.fleet import Fleet
 
@@ -57,6 +58,7 @@ def test_the_cluster_is_the_published_one(openb, fleet):
     assert sum(shape.amount("gpu") for shape in shapes) == 6_086_800
 
 
+@pytest.mark.long
 def test_packs_tighter_than_best_fit_and_than_fgd(openb, fleet):
     published = read_published(openb, "default")
     assert published["05-BestFit"] == pytest.approx(93.08, abs=0.005)
@@ -67,12 +69,13 @@ def test_packs_tighter_than_best_fit_and_than_fgd(openb, fleet):
     assert sum(allocated) / len(allocated) >= published["06-FGD"]
 
 
-@pytest.mark.parametrize("mix", ["gpuspec33", "gpushare100", "multigpu50"])
+@pytest.mark.parametrize("mix", rest_long(["multigpu50", "gpuspec33", "gpushare100"], short=1))
 def test_packs_other_mixes_tighter_than_best_fit(openb, fleet, mix):
-    """Members that name their model, shares only, and many devices at once."""
+    """Many devices at once, members that name their model, and shares only."""
     assert measure_allocated(fleet, read_mix(openb, mix), ARRIVED, 42) >= read_published(openb, mix)["05-BestFit"]
 
 
+@pytest.mark.long
 def test_devices_and_amounts_agree_on_a_full_cluster(openb, fleet):
     state = fill(fleet, draw_arrivals(read_mix(openb, "gpushare100"), 6_212_000, 7))
     assert (state.free >= 0).all()

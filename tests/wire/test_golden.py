@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from phalanx.wire import FROM_JOB, FROM_SCHEDULER, Codec, MemberEnd, SchedulerEnd, member_name
-from phalanx.wire.messages import TABLES
+from phalanx.wire.vocabulary import TABLES
 
 
 @dataclass

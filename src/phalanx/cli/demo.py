@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from phalanx.cli.failure import Failure
+from phalanx.cli.failure import CommandFailure
 
 if TYPE_CHECKING:
     from phalanx.client.daemon import Daemon
@@ -93,15 +93,15 @@ def demo() -> None:
 
 
 def _too_long(number: int, frame: object) -> None:
-    raise Failure(f"the demo was not over after {LONGEST_S} s; this machine is busy: try it again")
+    raise CommandFailure(f"the demo was not over after {LONGEST_S} s; this machine is busy: try it again")
 
 
 @contextlib.contextmanager
 def _private_daemon() -> Iterator[tuple[Daemon, Daemon]]:
     """A daemon of its own, asked over two connections: one listens, one speaks. Both it and its jobs end here."""
     from phalanx.client.daemon import open_daemon
-    from phalanx.client.places import find_place
-    from phalanx.client.starting import start_daemon, wait_until_gone
+    from phalanx.client.daemon_places import find_place
+    from phalanx.client.daemon_starting import start_daemon, wait_until_gone
 
     place = start_daemon(find_place().state, ["--fake-gpus", str(GPUS)])
     watch, speak = open_daemon(), open_daemon()

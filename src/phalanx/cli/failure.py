@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """A command that cannot go on; the message says what, why, and what to do."""
 
     exit_code = 2  # input that cannot be used, as for a wrong option
@@ -17,7 +17,7 @@ class Failure(click.ClickException):
         click.echo(f"phalanx: error: {self.message}", file=file, err=file is None)
 
 
-class CannotWrite(Failure):
+class CannotWrite(CommandFailure):
     """The output has no place to go."""
 
     exit_code = 1

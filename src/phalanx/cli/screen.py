@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from phalanx.cli.host.text import can_show, table
+
 if TYPE_CHECKING:
-    from phalanx.frontends.sim.gantt import Glyphs
     from phalanx.frontends.sim.printing import Sheet
+    from phalanx.frontends.sim.text_gantt import Glyphs
 
 #: A run with fewer gangs is over before a bar would be drawn.
 _PROGRESS_GANGS_MIN = 2_000
@@ -19,8 +21,6 @@ _PROGRESS_GANGS_MIN = 2_000
 
 def print_sheet(sheet: Sheet) -> None:
     """One table."""
-    from phalanx.frontends.sim.printing import plain_lines
-
     if not sys.stdout.isatty():
         print_lines(plain_lines(sheet))
         return
@@ -28,13 +28,19 @@ def print_sheet(sheet: Sheet) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=sheet.title or None, title_justify="left", header_style="bold")
+    drawn = Table(title=sheet.title or None, title_justify="left", header_style="bold")
     for column, header in enumerate(sheet.headers):
-        table.add_column(header, justify="right" if column >= sheet.right_from else "left", overflow="fold")
+        drawn.add_column(header, justify="right" if column >= sheet.right_from else "left", overflow="fold")
     for row in sheet.rows:
         # As texts: a gang called [red] is a name and not a colour.
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+        drawn.add_row(*(Text(cell) for cell in row))
+    Console().print(drawn)
+
+
+def plain_lines(sheet: Sheet) -> list[str]:
+    """The table as aligned text without any drawing characters, fit for a file or a pipe."""
+    right = range(sheet.right_from, len(sheet.headers))
+    return [*([sheet.title] if sheet.title else []), *table(sheet.headers, sheet.rows, right)]
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -46,27 +52,9 @@ def print_lines(lines: Sequence[str]) -> None:
 
 def choose_glyphs() -> Glyphs:
     """Blocks where the output can show them, else ASCII."""
-    from phalanx.frontends.sim.gantt import ASCII, BLOCKS
+    from phalanx.frontends.sim.text_gantt import ASCII, BLOCKS
 
-    try:
-        (BLOCKS.levels + BLOCKS.waiting + BLOCKS.holding + BLOCKS.rule).encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return ASCII
-    return BLOCKS
-
-
-@contextmanager
-def progress_bar(title: str, gangs: int) -> Iterator[Callable[[int, int], None] | None]:
-    """A callback (done, total) that moves a bar on standard error, or None where nobody would see one."""
-    if gangs <= _PROGRESS_GANGS_MIN or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=gangs)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    return BLOCKS if can_show(BLOCKS.levels + BLOCKS.waiting + BLOCKS.holding + BLOCKS.rule) else ASCII
 
 
 @contextmanager

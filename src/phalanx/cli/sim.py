@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from phalanx.cli.failure import CannotWrite, Failure
-from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, progress_bar, share_bar
+from phalanx.cli.failure import CannotWrite, CommandFailure
+from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, share_bar
 from phalanx.cli.trace import share_options
 
 if TYPE_CHECKING:
     from phalanx.engine.policy import Policy
-    from phalanx.frontends.sim.report.facts import Facts
+    from phalanx.frontends.sim.report.facts import ReportFacts
     from phalanx.frontends.sim.result import SimResult
     from phalanx.frontends.sim.scenario import Scenario
     from phalanx.frontends.sim.sweep import Share, Task
@@ -97,7 +97,7 @@ def sim(
         with share_bar(title, gangs) as progress:
             products = run_sweep(tasks, runner, _choose_jobs(jobs, gangs), progress)
     except (BadInput, RunLost) as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     # Before anything is printed, since the reader of a pipe may leave; but the numbers are printed in any case.
     problem = _write_report(context, report, scenario, products, seeds)
     if as_json:
@@ -128,7 +128,7 @@ class Product:
 
     result: SimResult  # with more gangs than a table shows: without their histories
     encoded: bytes  # as JSON, if that is wanted
-    facts: Facts
+    facts: ReportFacts
 
 
 class Runner:
@@ -142,11 +142,11 @@ class Runner:
 
     def __call__(self, task: Task, tell: Share) -> Product:
         """Run it. Pictures are made of the first seed only: ten Gantt charts of one policy tell no more than one."""
-        from phalanx.frontends.sim.gantt import ROWS_MAX
         from phalanx.frontends.sim.jsonout import encode_results
         from phalanx.frontends.sim.report.facts import collect_facts
-        from phalanx.frontends.sim.report.reasons import make_listener
+        from phalanx.frontends.sim.report.waiting_reasons import make_listener
         from phalanx.frontends.sim.sweep import play
+        from phalanx.frontends.sim.text_gantt import ROWS_MAX
 
         scenario, policy = self._read(task.seed), find_policy(task)
         # A policy of a file is called what it calls itself, not what its path is.
@@ -178,7 +178,7 @@ def _seeds(seed: int | None, many: str | None) -> list[int]:
     if many is None:
         return [seed or 0]
     if seed is not None:
-        raise Failure("--seed and --seeds say the same thing twice; keep one of them")
+        raise CommandFailure("--seed and --seeds say the same thing twice; keep one of them")
     return parse_seeds(many)
 
 
@@ -193,7 +193,7 @@ def _choose_jobs(jobs: int | None, gangs: int) -> int:
 def _check_report(report: Path | None) -> None:
     """Nobody wants to hear after an hour that there is no place for the report."""
     if report is not None:
-        from phalanx.frontends.sim.report.place import check_place
+        from phalanx.frontends.sim.report.destination import check_place
 
         check_place(report)
 
@@ -251,22 +251,10 @@ def check_policy(
     except UnknownPolicy as bad:
         near = suggest(name, bad.known)
         known = "" if near.startswith("valid") else f" Valid: {list_words(bad.known)}"
-        raise Failure(f"there is no policy {name!r}; {near}{known}") from None
+        raise CommandFailure(f"there is no policy {name!r}; {near}{known}") from None
     except BadOption as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     return settle_name(name, places), options
-
-
-def run_policy(scenario: Scenario, name: str, options: Mapping[str, object], seed: int) -> SimResult:
-    """One run, with a bar where it takes long and somebody watches."""
-    import gc
-
-    from phalanx.frontends.sim.run import simulate
-
-    # A run keeps what it makes until it is printed: looking for garbage every 700 objects finds none.
-    gc.set_threshold(100_000, 50, 100)
-    with progress_bar(name, len(scenario.gangs)) as progress:
-        return simulate(scenario, name, options, seed, progress)
 
 
 def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping[str, object]]]:
@@ -275,15 +263,15 @@ def _chosen(scenario: Scenario, policies: str | None) -> list[tuple[str, Mapping
         return list(scenario.policies)
     names = [name.strip() for name in policies.split(",") if name.strip()]
     if not names:
-        raise Failure("--policy names none; write --policy fcfs,easy")
+        raise CommandFailure("--policy names none; write --policy fcfs,easy")
     options = dict(scenario.policies)
     return [(name, options.get(name, {})) for name in dict.fromkeys(names)]
 
 
 def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None:
-    from phalanx.frontends.sim.gantt import draw_gantt
     from phalanx.frontends.sim.metrics import find_horizon
     from phalanx.frontends.sim.printing import comparison_sheet, gang_sheet, reason_lines
+    from phalanx.frontends.sim.text_gantt import draw_gantt
 
     if scenario.dropped:
         print_lines([f"{scenario.dropped:,} jobs of the log never ran, or asked for nothing, and are left out", ""])
@@ -305,8 +293,8 @@ def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None
 
 
 def _print_means(scenario: Scenario, products: Sequence[Product], seeds: Sequence[int]) -> None:
+    from phalanx.frontends.sim.report.comparison import seeds_sheet
     from phalanx.frontends.sim.report.heading import describe_seeds, make_heading
-    from phalanx.frontends.sim.report.tables import seeds_sheet
 
     unit = make_heading(scenario, "", "", seeds).unit
     print_lines([f"means over seeds {describe_seeds(seeds)}, ± standard deviation", ""])

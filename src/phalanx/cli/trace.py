@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from phalanx.cli.failure import CannotWrite, Failure
+from phalanx.cli.failure import CannotWrite, CommandFailure
 from phalanx.cli.screen import print_lines, print_sheet
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def make(
             model, jobs, seed, found.nodes, load=load, shares=shares, estimate=estimate, breakage=breakage
         )
     except BadInput as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     _write(output, replace(scenario, levels=found.levels))
 
 
@@ -122,7 +122,7 @@ def convert(
         reading = Reading(estimate, Shares(elastic, preemptible, deadlines), rates, seed)
         scenario = read_any(source, cluster, reading, bare=True)
     except BadInput as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     _write(target, scenario)
     if not scenario.nodes and target.name.lower().endswith((".yaml", ".yml", ".json")):
         click.echo(f"phalanx: {target}: holds no cluster, since the log has none; run it with --cluster", err=True)
@@ -143,7 +143,7 @@ def show(file: Path, cluster: str | None, estimate: Estimate | None, rates: Path
     try:
         summary = summarise(read_any(file, cluster, Reading(estimate, rates=rates), bare=True))
     except BadInput as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     if as_json:
         import json
         from dataclasses import asdict

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from phalanx.cli.failure import CannotWrite, Failure
+from phalanx.cli.failure import CannotWrite, CommandFailure
 from phalanx.cli.screen import print_lines
-from phalanx.cli.what_if_asked import Asked, Report
+from phalanx.cli.what_if_asked import AskedChange, WhatIfReport
 
 if TYPE_CHECKING:
     from phalanx.control.restore import Restored
@@ -63,7 +63,7 @@ def what_if(
     """
     from phalanx.control.spec.errors import BadInput
 
-    asked = Asked(add, remove, cancel, gangs, policy if scenario is None else None)
+    asked = AskedChange(add, remove, cancel, gangs, policy if scenario is None else None)
     try:
         _check_usage(state, scenario, at, cluster, output, asked)
         if scenario is not None:
@@ -80,7 +80,7 @@ def what_if(
         place = (state or scenario or Path()).parent
         report = answer(spot, asked, None if until is None else _instant(until, "--until"), place)
     except BadInput as bad:
-        raise Failure(str(bad)) from None
+        raise CommandFailure(str(bad)) from None
     if as_json:
         click.echo(json.dumps(report.tree, ensure_ascii=False))
     else:
@@ -90,20 +90,27 @@ def what_if(
 
 
 def _check_usage(
-    state: Path | None, scenario: Path | None, at: str | None, cluster: str | None, output: Path | None, asked: Asked
+    state: Path | None,
+    scenario: Path | None,
+    at: str | None,
+    cluster: str | None,
+    output: Path | None,
+    asked: AskedChange,
 ) -> None:
     if state is not None and scenario is not None:
-        raise Failure("STATE and --from both say where to start; keep one of them")
+        raise CommandFailure("STATE and --from both say where to start; keep one of them")
     if state is None and scenario is None:
-        raise Failure("there is no state to ask about; name a dumped one, or write --from SCENARIO --at 1h")
+        raise CommandFailure("there is no state to ask about; name a dumped one, or write --from SCENARIO --at 1h")
     if scenario is None:
         lonely = [name for name, value in (("--at", at), ("--cluster", cluster), ("-o", output)) if value is not None]
         if lonely:
-            raise Failure(f"{lonely[0]} belongs to --from SCENARIO, which makes a state; {state} is one already")
+            raise CommandFailure(f"{lonely[0]} belongs to --from SCENARIO, which makes a state; {state} is one already")
     elif at is None:
-        raise Failure("--from needs --at: the instant at which the state is taken, as --at 1h")
+        raise CommandFailure("--from needs --at: the instant at which the state is taken, as --at 1h")
     if output is not None and not asked.nothing:
-        raise Failure("-o writes the state as it is; ask what a change would do in a second command, about that file")
+        raise CommandFailure(
+            "-o writes the state as it is; ask what a change would do in a second command, about that file"
+        )
 
 
 def _instant(text: str | None, option: str) -> int:
@@ -127,7 +134,7 @@ def _write(output: Path, text: str) -> None:
     from phalanx.frontends.sim.traces.files import write_whole
 
     if output.is_dir():
-        raise Failure(f"-o: {output} is a folder; name a file in it")
+        raise CommandFailure(f"-o: {output} is a folder; name a file in it")
     try:
         write_whole(output, text)
     except OSError as bad:
@@ -148,12 +155,14 @@ def dump_scenario(file: Path, cluster: str | None, at_us: int, policy: str | Non
     scenario = read_any(file, cluster)
     listed = dict(scenario.policies)
     if policy is None and len(scenario.policies) > 1:
-        raise Failure(f"{file}: names {len(scenario.policies)} policies; say which with --policy")
+        raise CommandFailure(f"{file}: names {len(scenario.policies)} policies; say which with --policy")
     name = policy if policy is not None else scenario.policies[0][0]
     places = [Path()] if policy is not None else [file.parent, Path()]
     settled, options = check_policy(name, listed.get(name, {}), places)
     if settled == _PARTIAL:
-        raise Failure(f"{_PARTIAL} leaves gangs with some of their members, and a state holds whole ones; name another")
+        raise CommandFailure(
+            f"{_PARTIAL} leaves gangs with some of their members, and a state holds whole ones; name another"
+        )
     state = run_to(scenario, find_policy(settled, options), at_us)
     return format_state(dump_state(state, (settled, options), list_drains(scenario, state, at_us)))
 
@@ -190,13 +199,13 @@ def list_drains(scenario: Scenario, state: State, at_us: int) -> dict[str, int]:
 # ---- the answer
 
 
-def answer(spot: Spot, asked: Asked, ahead_us: int | None, place: Path) -> Report:
+def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) -> WhatIfReport:
     """Run both ways and compare."""
     from phalanx.cli.what_if_changes import find_changes
     from phalanx.cli.what_if_text import make_title
     from phalanx.control.restore import restore_state
     from phalanx.control.what_if import compare, list_unproven, look_ahead, tree_of
-    from phalanx.frontends.sim.gantt import span
+    from phalanx.frontends.sim.text_gantt import span
 
     as_is, changed = restore_state(spot), restore_state(spot)
     notes: list[str] = []
@@ -209,10 +218,10 @@ def answer(spot: Spot, asked: Asked, ahead_us: int | None, place: Path) -> Repor
         notes.append(f"{_name_some(unproven)}: no walltime stated, so {length} is believed")
     found = compare(look_ahead(as_is, before, until_us=until_us), look_ahead(changed, after, changes, until_us))
     tree = tree_of(found, asked.tell(), until_us, notes)
-    return Report(found, tree, make_title(found, asked), notes)
+    return WhatIfReport(found, tree, make_title(found, asked), notes)
 
 
-def _find_policies(restored: Restored, asked: Asked, place: Path) -> tuple[Policy, Policy]:
+def _find_policies(restored: Restored, asked: AskedChange, place: Path) -> tuple[Policy, Policy]:
     """As it is, and with the change. A policy of a file is looked for beside the state too."""
     from phalanx.cli.sim import check_policy
     from phalanx.control.policies import find_policy
@@ -225,7 +234,9 @@ def _find_policies(restored: Restored, asked: Asked, place: Path) -> tuple[Polic
         after = find_policy(*check_policy(asked.policy, options if asked.policy == name else {}))
     for each in (before, after):
         if each.name == _PARTIAL:
-            raise Failure(f"{_PARTIAL} gives out single members, and a state holds whole gangs; name another policy")
+            raise CommandFailure(
+                f"{_PARTIAL} gives out single members, and a state holds whole gangs; name another policy"
+            )
     return before, after
 
 

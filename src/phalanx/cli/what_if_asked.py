@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedChange:
     """The change, as it was typed."""
 
     add: str | None
@@ -34,7 +34,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WhatIfReport:
     """The answer, for people and for programs."""
 
     answer: Answer

@@ -24,12 +24,12 @@ from phalanx.model.fleet import Node
 from phalanx.model.resources import DEVICE_KIND, units_per_whole
 
 if TYPE_CHECKING:
-    from phalanx.cli.what_if_asked import Asked
+    from phalanx.cli.what_if_asked import AskedChange
 
 _GRID = re.compile(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*")
 
 
-def find_changes(state: State, asked: Asked, notes: list[str]) -> Changes:
+def find_changes(state: State, asked: AskedChange, notes: list[str]) -> Changes:
     """The change that was asked for; what it silently implies is told in the notes."""
     return Changes(
         add_nodes=() if asked.add is None else _parse_added(state, asked.add, notes),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from phalanx.cli.screen import print_lines, print_sheet
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.control.what_if import Answer, Fate
-from phalanx.frontends.sim.gantt import ROWS_MAX, span
 from phalanx.frontends.sim.printing import Sheet
+from phalanx.frontends.sim.text_gantt import ROWS_MAX, span
 
 if TYPE_CHECKING:
-    from phalanx.cli.what_if_asked import Asked, Report
+    from phalanx.cli.what_if_asked import AskedChange, WhatIfReport
 
 _UNFINISHED: Final = ("completed", "pending", "running", "starting", "hurt", "infeasible")
 _VERBS: Final = {
@@ -33,7 +33,7 @@ _REASONS_MAX: Final = 20
 _COUNTED: Final = ("bind", "grow", "shrink", "lose")
 
 
-def make_title(found: Answer, asked: Asked) -> str:
+def make_title(found: Answer, asked: AskedChange) -> str:
     """When, under which policy, and what changes."""
     done = {
         f"add nodes {asked.add}": asked.add,
@@ -46,7 +46,7 @@ def make_title(found: Answer, asked: Asked) -> str:
     return f"at {span(found.before.now_us)}, policy {found.before.policy}: {what}"
 
 
-def show(report: Report) -> None:
+def show(report: WhatIfReport) -> None:
     """The table, and what it means in a few lines."""
     print_lines([report.title, ""])
     found = report.answer

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from phalanx.client.daemon import Daemon, job_path, open_daemon
-from phalanx.client.errors import ClientError, UsageError
-from phalanx.client.wish import Wish, make_submissions
+from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.job_request import JobRequest, make_submissions
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 _POLL_S: Final = 30.0
@@ -151,13 +151,17 @@ def submit(
     return Job(int(accepted["id"]), str(accepted["name"]))
 
 
-def _wish_of(gpus: Gpus | None, members: int | None, env: Sequence[str], options: Mapping[str, Any]) -> Wish:
+def _wish_of(gpus: Gpus | None, members: int | None, env: Sequence[str], options: Mapping[str, Any]) -> JobRequest:
     told = {key: _as_written(key, value) for key, value in options.items() if value is not None}
-    unknown = next((key for key in told if key not in Wish.__dataclass_fields__ or key == "env"), None)
+    unknown = next((key for key in told if key not in JobRequest.__dataclass_fields__ or key == "env"), None)
     if unknown is not None:
-        raise UsageError(f"submit() has no option {unknown!r}", f"choose of {', '.join(Wish.__dataclass_fields__)}")
+        raise UsageError(
+            f"submit() has no option {unknown!r}", f"choose of {', '.join(JobRequest.__dataclass_fields__)}"
+        )
     shape = ":".join(map(str, gpus)) if isinstance(gpus, tuple) else None if gpus is None else str(gpus)
-    return Wish(**{**told, "gpus": shape, "members": None if members is None else str(members), "env": tuple(env)})
+    return JobRequest(
+        **{**told, "gpus": shape, "members": None if members is None else str(members), "env": tuple(env)}
+    )
 
 
 def _as_written(key: str, value: Any) -> Any:
@@ -168,7 +172,7 @@ def _as_written(key: str, value: Any) -> Any:
     return value if isinstance(value, (bool, str)) or key in ("priority", "restarts") else str(value)
 
 
-def _named(wish: Wish, name: str) -> Wish:
+def _named(wish: JobRequest, name: str) -> JobRequest:
     from dataclasses import replace
 
     return replace(wish, name=name)

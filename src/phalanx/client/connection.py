@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from phalanx.client.errors import LostError, UnreachableError
+from phalanx.client.daemon_errors import LostError, UnreachableError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 _BODY_BYTES_MAX: Final = 1 << 30
@@ -28,7 +28,7 @@ _KNOCKS: Final = 200
 _KNOCK_S: Final = 0.05
 
 
-class Answer(NamedTuple):
+class HttpReply(NamedTuple):
     """What came back; header names are in lower case."""
 
     status: int
@@ -63,7 +63,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         *,
         timeout_s: float | None = TIMEOUT_S,
-    ) -> Answer:
+    ) -> HttpReply:
         """One exchange. What is safe to ask twice is asked again after a connection was lost, once."""
         safe = method == "GET" or "Idempotency-Key" in (headers or {})
         try:
@@ -86,7 +86,7 @@ class Connection:
             status, found = stream.read_head()
             if status != 200:
                 body = b"".join(stream.read_body(found))
-                raise BadStreamError(Answer(status, found, body))
+                raise BadStreamError(HttpReply(status, found, body))
             stream.wait_for_ever()
             yield from _parse_events(stream.read_body(found))
         finally:
@@ -94,7 +94,7 @@ class Connection:
 
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float | None
-    ) -> Answer:
+    ) -> HttpReply:
         if self._stream is not None and self._stream.is_stale():
             self.close()  # the daemon closes what is idle; a request that must not be repeated would be lost there
         self.open()
@@ -110,13 +110,13 @@ class Connection:
             raise
         if found.get("connection", "").lower() == "close":
             self.close()
-        return Answer(status, found, whole)
+        return HttpReply(status, found, whole)
 
 
 class BadStreamError(Exception):
     """A stream of events was refused; carries the answer for whoever knows how errors look."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpReply) -> None:
         super().__init__(f"HTTP {answer.status}")
         self.answer = answer
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from phalanx import __version__
-from phalanx.client.connection import TIMEOUT_S, Answer, BadStreamError, Connection
-from phalanx.client.errors import ClientError, RefusedError, UnreachableError
-from phalanx.client.places import Place, find_place
+from phalanx.client.connection import TIMEOUT_S, BadStreamError, Connection, HttpReply
+from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError
+from phalanx.client.daemon_places import Place, find_place
 
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~,")
 _GOOD_BELOW: Final = 400
@@ -68,7 +68,7 @@ class Daemon:
         *,
         key: str | None = None,
         timeout_s: float = TIMEOUT_S,
-    ) -> Answer:
+    ) -> HttpReply:
         """One exchange; an answer that is no success is raised."""
         sent = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -105,7 +105,7 @@ def open_daemon(*, start: bool = False, any_version: bool = False) -> Daemon:
     except UnreachableError as bad:
         if not start or place.system:
             raise _explain(place, bad) from None
-        from phalanx.client.starting import start_daemon
+        from phalanx.client.daemon_starting import start_daemon
 
         place = start_daemon(place.state)
         connection = Connection(place.socket)
@@ -145,7 +145,7 @@ def quote(text: str) -> str:
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
-def decode(answer: Answer) -> Any:
+def decode(answer: HttpReply) -> Any:
     """The JSON of an answer."""
     try:
         return json.loads(answer.body) if answer.body else None
@@ -153,7 +153,7 @@ def decode(answer: Answer) -> Any:
         raise ClientError("the daemon's answer is not JSON", "phalanx doctor") from None
 
 
-def refusal_of(answer: Answer) -> RefusedError:
+def refusal_of(answer: HttpReply) -> RefusedError:
     """An answer that is no success, as an error."""
     try:
         told = json.loads(answer.body)["error"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
 
 ENV_BYTES_MAX: Final = 128 * 1024
 COMMAND_BYTES_MAX: Final = 256 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
 
 _WHOLE: Final = 1000
 _RANGE_PARTS: Final = 2

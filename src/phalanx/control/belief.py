@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from phalanx.control.forward import End, Foresight, Remains
+from phalanx.control.forward import End
+from phalanx.control.loop import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase

@@ -35,6 +35,9 @@ def clone_state(state: State) -> State:
     for name in ("curves", "group_by_word", "group_forms", "ended", "promises", "degraded", "pins", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
     twin.timers = list(state.timers)
+    # What may yet be refused is the affair of whoever carries it out; a copy takes it as done, and rests as it is.
+    twin.unconfirmed = [replace(each, image=replace(each.image)) for each in state.unconfirmed]
+    twin.refusals = dict(state.refusals)
     twin.order = replace(state.order)
     twin._ends = replace(state._ends)  # noqa: SLF001 - the same class
     twin._frozen = False  # noqa: SLF001

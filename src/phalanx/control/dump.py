@@ -162,6 +162,10 @@ def _dump_gang(state: State, number: int) -> Tree:
         guest = Guest(int(columns["guest"][record.row]))
         entry["run"] |= _said(guest=guest.name.lower() if guest else "")
         entry["seats"] = _dump_seats(state.fleet, record.gang, record.seats)
+    refusal = state.refusal_of(number)
+    if refusal is not None and not record.phase.ended:
+        entry["refused"] = {"at_us": refusal.at_us, "words": refusal.words}
+        entry["refused"] |= _said(times=refusal.times, rests_until_us=refusal.rests_until_us)
     if number in state.degraded:
         degraded = state.degraded[number]
         entry["hurt"] = {"lost": list(degraded.lost), "whole": degraded.whole}

@@ -52,7 +52,17 @@ def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
     assert plan.verdicts is not None
     teller = Teller(snapshot, plan)
     rows = np.flatnonzero(snapshot.pending.alive)
-    return {int(snapshot.pending.gang[row]): teller.tell(int(row)) for row in rows.tolist()}
+    told = {int(snapshot.pending.gang[row]): teller.tell(int(row)) for row in rows.tolist()}
+    return {number: _say_refused(state, number, each) for number, each in told.items()}
+
+
+def _say_refused(state: State, number: int, told: Told) -> Told:
+    """A gang that rests because the world would not have its start did not fail: the world's words say why."""
+    refusal = state.refusal_of(number)
+    if told[0] is not Code.BACKOFF or refusal is None or refusal.rests_until_us <= state.now_us:
+        return told
+    words = f"was to start and could not: {refusal.words}; it is tried again at {refusal.rests_until_us / 1e6:g} s"
+    return told[0], words, told[2], told[3]
 
 
 class Teller:

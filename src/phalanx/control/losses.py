@@ -132,6 +132,9 @@ def tick(state: Tables) -> Due:
             if state.suspicion.forgive(state.now_us):
                 state.nodes_changed()
             continue
+        if what == "retry":
+            state.unsettle()  # what was refused may be asked again
+            continue
         record = state.records[number]
         past = past_of(record)
         if past.token != token:

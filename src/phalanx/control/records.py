@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from phalanx.control.columns import Columns, Table
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind, Reservation, Seats
+from phalanx.model.plan import Bind, Decision, Reservation, Seats
+from phalanx.model.snapshot import Degraded
 
 #: One empty set for everybody: a set of its own would be a tenth of what a pending gang costs.
 NOTHING: Final[frozenset[str]] = frozenset()
@@ -95,6 +96,52 @@ class Record:
     attempts: int = 0
     doomed_by: str | None = None  # a dependency that did not succeed
     history: Past | None = None  # of gangs to which something has happened
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefusal:
+    """Something that was decided and did not come about."""
+
+    gang: int
+    at_us: int
+    words: str
+    undone: tuple[int, ...]  # gangs whose decisions were taken back, the refused one among them
+    times: int = 1  # refusals in a row
+    rests_until_us: int = 0
+
+
+@dataclass(slots=True)
+class Image:
+    """A gang as it was before a decision."""
+
+    phase: Phase
+    attempts: int
+    history: Past | None
+    seats: tuple[Seats, ...]
+    row: dict[str, Any] | None  # of the running table; None if it waited
+    degraded: Degraded | None
+
+
+@dataclass(slots=True)
+class Lent:
+    """A claim that counted on a gang to leave its seats by an instant, as it was before that gang was evicted."""
+
+    claimant: int
+    lenders: dict[int, int]
+    start_us: int
+
+
+@dataclass(slots=True)
+class Unconfirmed:
+    """A decision that was folded and may yet be refused."""
+
+    plan: int  # a number that all decisions of one plan share
+    decision: Decision
+    image: Image
+    leaves_us: int = 0  # of a resize: when it is gone from the seats that it gives back
+    victims: tuple[int, ...] = ()  # of a start: who was evicted for it
+    ghosts: tuple[tuple[int, Record], ...] = ()  # of an eviction: seats that the gang was leaving already
+    lent: tuple[Lent, ...] = ()  # of an eviction: who waited for that
 
 
 @dataclass(slots=True)

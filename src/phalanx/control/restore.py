@@ -14,7 +14,7 @@ from typing import Final
 
 from phalanx.control.dump import SCHEMA
 from phalanx.control.records import Group, Record
-from phalanx.control.restore_gangs import GangEntry, parse_entry, parse_seats, seat_running
+from phalanx.control.restore_gangs import GangEntry, parse_entry, parse_seats, restore_refusal, seat_running
 from phalanx.control.seating import keep_busy
 from phalanx.control.spec.cluster import parse_nodes
 from phalanx.control.spec.errors import BadInput, show, suggest
@@ -240,6 +240,7 @@ class _Restoring:
                 state.judged.add(number)
             if entry.rests_until_us is not None:
                 state.set_timer(entry.rests_until_us, "rest", number, 0)
+            restore_refusal(state, number, entry)
             for dependency in (name for name in entry.gang.after.names if name in entry.waits_for):
                 state.dependents.setdefault(dependency, []).append(number)
 

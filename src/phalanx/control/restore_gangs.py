@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from phalanx.control.records import NOTHING, Past
+from phalanx.control.records import NOTHING, Past, PlanRefusal
 from phalanx.control.seating import add_running, past_of
 from phalanx.control.spec.errors import list_words, show, suggest
 from phalanx.control.spec.gangs import Known, parse_gang
@@ -31,9 +31,10 @@ TIMES_MOST: Final = 1 << 30
 
 GANG_KEYS: Final = (
     *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "fresh"),
-    *("past", "run", "seats", "hurt"),
+    *("past", "run", "seats", "hurt", "refused"),
 )
 PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "lenders", "rests_until_us")
+REFUSED_KEYS: Final = ("at_us", "words", "times", "rests_until_us")
 RUN_KEYS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us", "guest")
 GUESTS: Final = ("surplus", "whole")
 _DEVICES: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
@@ -142,6 +143,20 @@ def _parse_past(state: State, entry: GangEntry) -> None:
         if entry.phase is not Phase.PENDING:
             rests.refuse(f"is said of a gang that is {entry.phase.value}; only a pending one rests")
         entry.rests_until_us = rests.integer(state.now_us + 1, MOST)
+
+
+def restore_refusal(state: State, number: int, entry: GangEntry) -> None:
+    """What was last refused about a gang; one that runs is not asked again before its rest is over."""
+    spot = entry.fields.get("refused")
+    if spot is None:
+        return
+    fields = spot.fields(REFUSED_KEYS)
+    at_us = fields.need("at_us", '"at_us": 0').integer(0, state.now_us)
+    words = fields.need("words", '"words": "no such node"').text()
+    until_us = _count(fields, "rests_until_us", MOST)
+    state.refusals[number] = PlanRefusal(number, at_us, words, (), _count(fields, "times", TIMES_MOST), until_us)
+    if until_us > state.now_us and entry.phase is not Phase.PENDING:
+        state.set_timer(until_us, "retry", number, 0)
 
 
 # ---- seats

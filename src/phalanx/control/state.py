@@ -1,6 +1,7 @@
 """Folds what happened into columns, and hands out snapshots of them.
 
-The only writer of cluster state. Events and plans go in; a snapshot costs nothing until the next
+The only writer of cluster state: front ends call methods and never write its tables or
+records. Events and plans go in; a snapshot costs nothing until the next
 write, which then copies the arrays once. Everything the engine remembers between cycles (promises,
 who was told that it is infeasible, who is a guest) is kept here because the plan said so, never by
 the engine.
@@ -8,23 +9,43 @@ the engine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from phalanx.control import leaving
+from phalanx.control import leaving, losses, refusing
 from phalanx.control.columns import HeldTable
+from phalanx.control.courses import Courses
 from phalanx.control.folding import Folded, fold
-from phalanx.control.records import NOTHING, Record, allocation_columns, widen_promise, widen_seats
+from phalanx.control.records import NOTHING, PlanRefusal, Record, allocation_columns, widen_promise, widen_seats
 from phalanx.control.seating import seat
-from phalanx.control.tables import Tables
+from phalanx.control.strangers import leave_free, occupy
+from phalanx.control.tables import DEFAULT_WALLTIME_US
 from phalanx.control.waiting import join_group, queue_up, set_gates, wait_for_dependencies
 from phalanx.engine.lifecycle import Happening, Phase
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 
+__all__ = ["DEFAULT_WALLTIME_US", "State"]
 
-class State(Tables):
+
+class State(Courses):
     """The cluster and everybody in it, now."""
+
+    def advance_to(self, now_us: int) -> None:
+        """It is this late now; time does not go back. What is due by then is for `tick`."""
+        now_us = max(now_us, self.now_us)
+        self.tenants.decay(now_us)
+        self.now_us = now_us
+
+    def look_from(self, now_us: int) -> None:
+        """It is looked at from a later instant, up to which nothing happens and nothing fades."""
+        self.now_us = max(now_us, self.now_us)
+
+    def tick(self) -> losses.Due:
+        """Everything that time alone has brought about by now."""
+        return losses.tick(self)
 
     # ------------------------------------------------------------------ gangs come
 
@@ -59,9 +80,14 @@ class State(Tables):
 
     # ------------------------------------------------------------------ plans
 
-    def apply(self, plan: Plan) -> Folded:
-        """Fold a plan; the answer tells what has really begun, and who was cancelled because of it."""
+    def apply(self, plan: Plan, *, undoable: bool = False) -> Folded:
+        """Fold a plan; the answer tells what has really begun, and who was cancelled because of it.
+
+        `undoable`: each decision may be refused until it is confirmed, or something else happens to its gang.
+        """
         self.thaw()
+        if undoable:
+            refusing.take_images(self, plan)
         folded = fold(self, plan) if plan.decisions else Folded()
         self.note_plan(plan)
         for number in plan.infeasible:
@@ -69,23 +95,83 @@ class State(Tables):
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
         return folded
 
+    def refuse(self, number: int, words: str) -> PlanRefusal:
+        """What was decided of a gang was not carried out: it and everything that hung on it is undone."""
+        return refusing.refuse(self, number, words)
+
+    def confirm(self, number: int) -> None:
+        """What was decided of a gang has come about."""
+        refusing.confirm(self, number)
+
     # ------------------------------------------------------------------ gangs go
 
     def complete(self, number: int) -> list[int]:
         """A gang has ended well; nobody is cancelled by that."""
+        refusing.forget(self, number)
         return leaving.end(self, number, Happening.COMPLETE)
 
     def fail(self, number: int) -> list[int]:
         """A gang has ended badly; the answer is whoever is cancelled with it."""
+        refusing.forget(self, number)
         return leaving.end(self, number, Happening.FAIL)
 
     def cancel(self, number: int) -> list[int]:
         """Somebody does not want it any more; the answer is whoever else is cancelled with it."""
+        refusing.forget(self, number)
         return leaving.cancel(self, number)
 
     def requeue(self, number: int) -> None:
         """A gang gives everything back and waits again, with its age."""
+        refusing.forget(self, number)
         leaving.requeue(self, number)
+
+    def requeue_rested(self, number: int) -> None:
+        """The same after a failure: if it has failed before, it may not start before it has rested."""
+        refusing.forget(self, number)
+        losses.requeue_degraded(self, number)
+
+    def note_failure(self, number: int, *, progressed: bool) -> bool:
+        """An attempt was lost. True if the gang has used up its restarts."""
+        return losses.note_failure(self, number, progressed=progressed)
+
+    def note_ended(self, name: str, *, well: bool) -> None:
+        """A gang that others may wait for ended before this state was made."""
+        self.ended.setdefault(name, Phase.COMPLETED if well else Phase.FAILED)
+
+    def replace(self, number: int, gang: Gang, *, held: bool) -> int:
+        """Another version of a waiting gang takes its place, with its age; nobody is told of an end."""
+        old = self.records[number]
+        leaving.leave(self, number, Happening.CANCEL)
+        fresh = self.submit(gang)
+        record = self.records[fresh]
+        record.eligible_us, record.history, record.held = old.eligible_us, old.history, held
+        if record.history is not None:
+            record.history.resting = False  # the timer of its rest was the old version's
+        self.pending.columns["eligible_us"][record.row] = old.eligible_us
+        self.order.kept = False
+        set_gates(self, record)
+        pinned = self.pins.pop(number, None)
+        if pinned is not None:
+            self.pin(fresh, pinned)
+        self.judged.discard(number)
+        return fresh
+
+    def drop_waiting(self, numbers: Iterable[int]) -> None:
+        """Forget gangs that wait, without a word to anybody; for copies in which they do not matter."""
+        self.thaw()
+        for number in numbers:
+            record = self.records[number]
+            record.phase = Phase.CANCELLED  # nobody may tell it of an end: its row is another's soon
+            self.pending.remove(record.row)
+        self.unsettle()
+
+    def hold(self, number: int) -> None:
+        """It may not have its turn for now."""
+        self.thaw()
+        record = self.records[number]
+        record.held = True
+        if record.phase is Phase.PENDING:
+            set_gates(self, record)
 
     def release(self, number: int) -> None:
         """Let a held gang have its turn."""
@@ -110,6 +196,19 @@ class State(Tables):
         return True
 
     # ------------------------------------------------------------------ nodes
+
+    def lose_node(self, node: int) -> list[losses.Loss]:
+        """Take a node from under everybody on it; that it is down must be said separately."""
+        refusing.forget_node(self, node)
+        return losses.lose_node(self, node)
+
+    def occupy(self, node: int, device: int) -> None:
+        """Somebody who never asked uses a device, or it cannot be used."""
+        occupy(self, node, device)
+
+    def leave_free(self, node: int, device: int) -> None:
+        """The device can be used again."""
+        leave_free(self, node, device)
 
     def set_up(self, node: int, *, up: bool) -> None:
         """A node failed, or was repaired. Whoever was on it must be told separately."""
@@ -153,6 +252,7 @@ class State(Tables):
                 seat(self, record, record.row, seats)
         self.columns_moved()
         width = self.device_free.shape[1]
+        refusing.widen_images(self, width)
         self.promises = {first: widen_promise(promise, width) for first, promise in self.promises.items()}
         self.judged.clear()  # feasibility is judged again when nodes change
         self.fresh.update(n for n, record in enumerate(self.records) if record.phase is Phase.PENDING)

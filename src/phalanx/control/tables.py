@@ -19,7 +19,9 @@ from phalanx.control.records import (
     ArrivalOrder,
     Group,
     LeastEnd,
+    PlanRefusal,
     Record,
+    Unconfirmed,
     allocation_columns,
     touches,
 )
@@ -95,6 +97,8 @@ class Tables:
         self.timers: list[tuple[int, str, int, int]] = []  # when, what, whom, of which stay
         self.evictions_in_vain = 0
         self._settled: Settled | None = None  # as the last plan said
+        self.unconfirmed: list[Unconfirmed] = []  # decisions that may yet be refused, with what was before
+        self.refusals: dict[int, PlanRefusal] = {}  # the last of each gang
         self._settled_upto = 0
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()

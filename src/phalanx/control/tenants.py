@@ -92,6 +92,19 @@ class Tenants:
         q.decayed[:] = np.rint(q.usage + (q.decayed - q.usage) * kept).astype(np.int64)
         self._decayed_at_us = now_us
 
+    def tell_decayed(self) -> dict[str, list[int]]:
+        """What queues used in the past, by name and in units by kind, for whoever writes it down."""
+        self.settle()
+        columns = self.queue_columns
+        return {name: columns.decayed[row].tolist() for row, name in enumerate(columns.names)}
+
+    def recall_decayed(self, told: Mapping[str, Sequence[int]]) -> None:
+        """The same from earlier days, of queues that are still there, as far as the kinds are as many."""
+        columns = self.queue_columns
+        for name, values in told.items():
+            if name in columns.names and len(values) == columns.decayed.shape[1]:
+                columns.decayed[columns.names.index(name)] = values
+
     def over(self, fleet: Fleet) -> Tenants:
         """The same people and queues over another fleet, with nothing in use yet."""
         fresh = Tenants(fleet, self._queues, self._users)

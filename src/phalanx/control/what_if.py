@@ -150,7 +150,7 @@ class Ahead(Forward):
         self.chronicle = Chronicle(state)
         super().__init__(state, policy, belief, self.chronicle)
         for end in belief.ends_now():
-            self._expect(end)
+            self.expect(end)
 
 
 def look_ahead(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: int | None = None) -> Outlook:
@@ -162,7 +162,7 @@ def look_ahead(restored: Restored, policy: Policy, changes: Changes = NONE, unti
     events = [Happens(now_us, "look"), *drains, *changes.events(now_us)]
     ahead.run(changes.add_gangs, events, until_us)
     if until_us is not None and (len(state.running) or len(state.pending)):
-        state.now_us = max(state.now_us, until_us)
+        state.look_from(until_us)
     _conclude(state, policy, ahead.chronicle)
     return Outlook(policy.name, now_us, {fate.name: fate for fate in ahead.chronicle.fates.values()})
 

@@ -10,7 +10,7 @@ Standard library and `phalanx.wire` only. docs/protocol.md says what goes over t
 
 from __future__ import annotations
 
-from phalanx.elastic.changes import CHECKPOINT, GROW, SHRINK, YIELD, Change
+from phalanx.elastic.asked_changes import CHECKPOINT, GROW, SHRINK, YIELD, Change
 from phalanx.elastic.client import Job, join, progress
 from phalanx.elastic.signals import checkpoint_on_sigterm
 

@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from phalanx.elastic.changes import GROW, KIND_BY_TYPE, KINDS, YIELD, Change, World, read_change
+from phalanx.elastic.asked_changes import GROW, KIND_BY_TYPE, KINDS, YIELD, Change, Membership, read_change
 from phalanx.elastic.link import Link
 from phalanx.elastic.seat import Seat, read_seat
-from phalanx.wire.messages import FROM_JOB, TABLES
+from phalanx.wire.vocabulary import FROM_JOB, TABLES
 
 LOGGER = logging.getLogger("phalanx.elastic")
 
@@ -73,7 +73,7 @@ class Job:
         self._seat, self._speaks, self._accept = seat, tuple(speaks), accept
         # A scheduler that numbers its members from zero need not say so.
         names = tuple(range(seat.world)) if seat.name == seat.rank else ()
-        self._world = World(seat.generation, seat.world, names)
+        self._world = Membership(seat.generation, seat.world, names)
         self._open: OrderedDict[str, Change] = OrderedDict()
         self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._callbacks: list[Callable[[Change], object]] = []
@@ -270,7 +270,7 @@ class Job:
         # it counts fewer when somebody has died is for the scheduler to mend, in the next.
         is_same = generation == self.generation and members == self.world
         if generation > self.generation or (is_same and len(names) == members):
-            self._world = World(generation, members, names if len(names) == members else ())
+            self._world = Membership(generation, members, names if len(names) == members else ())
 
     def _say(self, request: str, verdict: str, why: str | None, step: int | None = None) -> None:
         answer = {"type": "answer", "id": request, "verdict": verdict, "generation": self.generation}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from phalanx.wire.messages import GENERATION_MAX, RANK_MAX
+from phalanx.wire.vocabulary import GENERATION_MAX, RANK_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ ITEMS = 100
 WAIT_S = 0.05
 
 
-class Ledger:
+class ClaimFile:
     """Who has claimed and done what: a file that only grows, read and written under a lock."""
 
     def __init__(self, folder: Path, items: int | None, token: str) -> None:
@@ -163,7 +163,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def work(job: elastic.Job, ledger: Ledger, seconds: float) -> bool:
+def work(job: elastic.Job, ledger: ClaimFile, seconds: float) -> bool:
     """Do items until all are done (True) or the scheduler wants this member to go (False)."""
     pause = threading.Event()
     while True:
@@ -201,7 +201,7 @@ def main() -> int:
 
     job = elastic.join()
     token = f"{os.environ.get('PHALANX_ATTEMPT', '0')}.{job.rank}.{os.getpid()}.{os.urandom(4).hex()}"
-    ledger = Ledger(options.work, options.items, token)
+    ledger = ClaimFile(options.work, options.items, token)
     try:
         is_over = options.verify or work(job, ledger, options.seconds)
         if not is_over or not (options.verify or job.rank == 0):

@@ -12,9 +12,11 @@ from phalanx.engine.actions.allocate import Walk
 from phalanx.engine.actions.evacuate import evacuate
 from phalanx.engine.actions.grow import Growth
 from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
-from phalanx.engine.actions.plan_ahead import PlanAhead
 from phalanx.engine.actions.repair import repair_degraded
 from phalanx.engine.actions.single_form import SingleFormWalk, is_single_form
+from phalanx.engine.calendar.long import LongCalendar
+from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.calendar.short import ShortCalendar
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.order.deadlines import find_too_late
 from phalanx.engine.order.orders import laxity_us, order_by_arrival, order_by_urgency
@@ -84,7 +86,8 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     some_impossible = bool(impossible.any())
     infeasible = gated + (_newly_judged(session, turns, impossible) if some_impossible else ())
     # 3. Down the order: start, take room, reserve, fill.
-    walk = _walk(session, turns.keep(~impossible) if some_impossible else turns)
+    turns_left = turns.keep(~impossible) if some_impossible else turns
+    walk = Walk(session, turns_left, choose_calendar(session, turns_left))
     walk.run()
     # 4. What is left over: sizes that people want, then surplus.
     wakes = [_next_wake(snapshot, policy)]
@@ -96,45 +99,46 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     reservations = walk.list_reservations() if explain or policy.keep else ()
     verdicts = judge_pending(session, turns, impossible, late, walk) if explain else None
     told = [] if session.reclaimable is None else session.reclaimable.list_decisions()
+    settles = isinstance(walk.calendar, ShortCalendar) and not told and _stays_refused(session, turns)
     return Plan(
         decisions=(*repaired, *told, *session.binds),
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
         wake_at_us=min((at for at in wakes if at is not None and at < NEVER), default=None),
-        settled=Settled() if isinstance(walk, Walk) and not told and _stays_refused(session, turns) else None,
+        settled=Settled() if settles else None,
         settled_in=_list_settled(session, walk),
         idle=measure_idle(session, walk) if ledger else None,
     )
 
 
-def _hand_out(session: Session, reclaimable: Reclaimable, walk: Walk | PlanAhead) -> list[int | None]:
+def _hand_out(session: Session, reclaimable: Reclaimable, walk: Walk) -> list[int | None]:
     """Pinned sizes and surplus; the answer is when to look again."""
-    ahead_us = walk.next_start_us()
+    ahead_us = walk.calendar.next_start_us()
     if session.snapshot.pins:
-        shrink_pinned(session, reclaimable, walk)
+        shrink_pinned(session, reclaimable, walk.calendar)
     _set_aside(session, walk)
     if session.snapshot.pins:
-        grow_pinned(session, reclaimable, walk)
+        grow_pinned(session, reclaimable, walk.calendar)
         _set_aside(session, walk)
     wakes: list[int | None] = []
     if walk.finder is not None:
         wakes += [walk.finder.wake_us, walk.finder.permits.wake_us]
     # Somebody was evicted: it may find another place at this same instant, before anybody grows into it.
     if not session.policy.moldable and not any(occupant.gone for occupant in reclaimable.occupants):
-        growth = Growth(session, walk, ahead_us)
+        growth = Growth(session, walk.calendar, ahead_us)
         growth.run()
         wakes.append(growth.wake_us)
     return wakes
 
 
-def _set_aside(session: Session, walk: Walk | PlanAhead) -> None:
+def _set_aside(session: Session, walk: Walk) -> None:
     """Seats that are still being vacated are for those who start on them; nobody else may have them yet."""
     for gang, seats in session.vacated:
         need = session.need_of(gang, seats.role)
         left = still_free(session.view.free, session.view.device_free, need, seats)
         session.view.take_seats(need, left)
-        walk.take(need, left, session.snapshot.now_us + max(1, gang.resize_pause_us))
+        walk.calendar.take(need, left, session.snapshot.now_us + max(1, gang.resize_pause_us))
     session.vacated.clear()
 
 
@@ -154,7 +158,7 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
     return one_queue or len(np.unique(turns.queue)) <= 1
 
 
-def _list_settled(session: Session, walk: Walk | PlanAhead) -> tuple[int, ...]:
+def _list_settled(session: Session, walk: Walk) -> tuple[int, ...]:
     """Guests over whose seats no reservation lies any more."""
     guests = (
         [s for s in session.reclaimable.occupants if s.guest and not s.gone] if session.reclaimable is not None else []
@@ -169,12 +173,12 @@ def _list_settled(session: Session, walk: Walk | PlanAhead) -> tuple[int, ...]:
     return tuple(s.number for s in guests if not any(bool(covered[seats.nodes].any()) for seats in s.seats))
 
 
-def _walk(session: Session, turns: Turns) -> Walk | PlanAhead:
-    """The fast walk where it is exact, the general one elsewhere."""
+def choose_calendar(session: Session, turns: Turns) -> Calendar:
+    """The short calendar where it is exact, the long one elsewhere."""
     policy = session.policy
     if policy.reservations <= 1 and not policy.keep and not session.snapshot.windows:
-        return Walk(session, turns)
-    return PlanAhead(session, turns)
+        return ShortCalendar(session, turns)
+    return LongCalendar(session, turns)
 
 
 def _find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArray]:

@@ -2,9 +2,11 @@
 
 `builders`    nodes and gangs in one line each
 `worlds`      whole scenarios drawn from a `random.Random`
+`drawn`       snapshots drawn by a seed, `digests` what the engine decides about them
 `checking`    the engine with every promise checked on every call
 `exhaustive`  where a gang could go, by trying everything
 `textbook`    FCFS, EASY and conservative backfilling as the papers have them, on one pool of processors
+`hosts`       the whole daemon of one machine in virtual time
 
 Nothing here is imported by the product.
 """

@@ -2,7 +2,7 @@
 
 `play` is `simulate` with three watchers: each snapshot and plan goes through `engine.invariants`, each
 call is made several times (the same snapshot gives the same plan, with or without reasons, with or
-without a ledger, and is left as it was), and a `Chronicle` follows every gang over time, for the promises
+without a ledger, and is left as it was), and a `TransitionCheck` follows every gang over time, for the promises
 that no single plan can break.
 """
 
@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from phalanx.control import forward
+from phalanx.control import loop
+from phalanx.control.forward import Refusals
 from phalanx.control.state import State
 from phalanx.engine import cycle
 from phalanx.engine.invariants import check_plan, check_snapshot, check_usage, demand
@@ -28,10 +29,10 @@ from phalanx.model.form import Form
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 from phalanx.model.snapshot import Snapshot
-from phalanx.testing.chronicle import BrokenPromise, Chronicle
+from phalanx.testing.transitions import BrokenPromise, TransitionCheck
 from phalanx.testing.victims import find_superfluous
 
-__all__ = ["BrokenPromise", "Chronicle", "Watch", "decided", "freeze", "play", "schedule_checked"]
+__all__ = ["BrokenPromise", "CheckedRun", "TransitionCheck", "decided", "freeze", "play", "schedule_checked"]
 
 
 def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
@@ -84,15 +85,16 @@ def freeze(value: object) -> object:
 
 def play(scenario: Scenario, policy: str, options: Mapping[str, object] | None = None) -> SimResult:
     """Simulate with every promise checked after every event."""
-    return Watch().play(scenario, policy, options)
+    return CheckedRun().play(scenario, policy, options)
 
 
-class Watch:
+class CheckedRun:
     """One checked run; those who want to know more than whether it holds look at what it has seen."""
 
     def __init__(self) -> None:
         """Nothing seen yet."""
-        self.chronicle = Chronicle()
+        self.chronicle = TransitionCheck()
+        self.refused: Refusals | None = None  # what the world will not carry out
         self.parts: dict[str, int] = {}  # of the ledger, in µs and thousandths, when the run is over
 
     def schedule(self, snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
@@ -119,5 +121,5 @@ class Watch:
             self.chronicle.close(self.parts)
             return self.parts
 
-        with patch.object(forward, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
-            return simulate(scenario, policy, options, check=self.look)
+        with patch.object(loop, "schedule", self.schedule), patch.object(Ledger, "close", close_checked):
+            return simulate(scenario, policy, options, check=self.look, refusals=self.refused)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Rectangle:
     """A rectangle that is known only by its estimate until it ends."""
 
     submit: int
@@ -24,7 +24,7 @@ class Job:
 class Pool:
     """Processors, what runs on them since when, and who waits in order of arrival."""
 
-    def __init__(self, jobs: Sequence[Job], processors: int) -> None:
+    def __init__(self, jobs: Sequence[Rectangle], processors: int) -> None:
         """Nobody has arrived yet."""
         self.jobs, self.processors = jobs, processors
         self.now = 0
@@ -68,7 +68,7 @@ class Pool:
             decide(self)
 
 
-def run_fcfs(jobs: Sequence[Job], processors: int) -> list[int]:
+def run_fcfs(jobs: Sequence[Rectangle], processors: int) -> list[int]:
     """Nobody overtakes."""
     return Pool(jobs, processors).play(_start_in_order)
 
@@ -78,7 +78,7 @@ def _start_in_order(pool: Pool) -> None:
         pool.start(pool.waiting[0])
 
 
-def run_easy(jobs: Sequence[Job], processors: int, *, shortest: bool = False) -> list[int]:
+def run_easy(jobs: Sequence[Rectangle], processors: int, *, shortest: bool = False) -> list[int]:
     """The head has a shadow time; others start if they end by it or use only what the head leaves then."""
 
     def decide(pool: Pool) -> None:
@@ -107,7 +107,7 @@ def _find_shadow(pool: Pool) -> tuple[int, int]:
     raise ValueError("the head is larger than the cluster")
 
 
-def run_conservative(jobs: Sequence[Job], processors: int) -> list[int]:
+def run_conservative(jobs: Sequence[Rectangle], processors: int) -> list[int]:
     """Everybody has a start; each decision moves it earlier, in order, if the others' starts leave room."""
 
     def decide(pool: Pool) -> None:
@@ -122,7 +122,7 @@ def run_conservative(jobs: Sequence[Job], processors: int) -> list[int]:
     return Pool(jobs, processors).play(decide)
 
 
-def _find_gap(pool: Pool, job: Job) -> int:
+def _find_gap(pool: Pool, job: Rectangle) -> int:
     """The first instant from which enough processors are free for the whole estimate."""
     busy = list(_list_busy(pool))
     for start in sorted({pool.now, *(end for _, end, _ in busy)}):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from phalanx.engine.invariants.changes import Change, claim_of, list_changes
-from phalanx.engine.invariants.reading import Room
+from phalanx.engine.invariants.reading import Recount
 from phalanx.engine.invariants.rights import list_units
 from phalanx.engine.policy import Policy
 from phalanx.model.plan import Bind, Cause, Evict, Plan, Resize
@@ -68,7 +68,7 @@ def _fits(
     before: Sequence[Bind],
     gave: Sequence[Change],
 ) -> bool:
-    room = Room(snapshot, [change.row for change in gave])
+    room = Recount(snapshot, [change.row for change in gave])
     for change in gave:
         claim = claim_of(snapshot, change)
         if claim is not None:

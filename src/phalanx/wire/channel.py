@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from phalanx.wire.frames import MAC_BYTES, SCHEDULER, Codec, member_name
 from phalanx.wire.keys import NONCE_BYTES
-from phalanx.wire.messages import RANK_MAX
 from phalanx.wire.refusals import Forged, Malformed, Stale, WireError
+from phalanx.wire.vocabulary import RANK_MAX
 
 VERSION: Final = 1
 MAGIC: Final = b"PHALANX"

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from phalanx.wire.keys import derive_key
-from phalanx.wire.messages import FROM_JOB, FROM_SCHEDULER, UnknownType, check
 from phalanx.wire.refusals import Forged, Malformed, TooLarge, WireError
+from phalanx.wire.vocabulary import FROM_JOB, FROM_SCHEDULER, UnknownType, check
 
 SCHEDULER: Final = "scheduler"
 LENGTH_BYTES: Final = 4

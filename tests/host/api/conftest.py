@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.frontends.host.api import Limits, Meters, Server, Tokens, issue_token, serve
+from phalanx.frontends.host.api import ApiLimits, PrometheusMeters, Server, Tokens, issue_token, serve
 from phalanx.frontends.host.messages import (
     Accepted,
     Ahead,
@@ -346,13 +346,13 @@ async def _play(
     tmp_path: Path,
     scenario: Callable[[Api], Awaitable[None]],
     *,
-    limits: Limits | None = None,
+    limits: ApiLimits | None = None,
     admin: bool = False,
     known: bool = True,
     folder: Path | None = None,
     socket_mode: int = 0o600,
     hosts: tuple[str, ...] = (),
-    meters: Meters | None = None,
+    meters: PrometheusMeters | None = None,
 ) -> None:
     uid = os.geteuid()
     path = tmp_path / "tokens"

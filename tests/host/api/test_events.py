@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from phalanx.frontends.host.api import Limits
+from phalanx.frontends.host.api import ApiLimits
 from phalanx.frontends.host.messages import Happening
 from phalanx.frontends.host.ports import Refused
 
@@ -114,7 +114,7 @@ def test_silence_has_a_heartbeat_that_loses_nothing(play):
                 pass
             assert event["id"] == "6"
 
-    play(scenario, limits=dataclasses.replace(Limits(), heartbeat_s=0.02))
+    play(scenario, limits=dataclasses.replace(ApiLimits(), heartbeat_s=0.02))
 
 
 def test_hanging_up_ends_the_cores_iterator(play):

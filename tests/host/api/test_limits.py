@@ -10,14 +10,14 @@ import resource
 
 import pytest
 
-from phalanx.frontends.host.api import Limits
-from phalanx.frontends.host.api.limits import CONNECTIONS_KEPT, Crowd, Rates, Slots
+from phalanx.frontends.host.api import ApiLimits
+from phalanx.frontends.host.api.request_limits import CONNECTIONS_KEPT, Crowd, RequestRates, Slots
 from phalanx.frontends.host.messages import Happening
 from phalanx.frontends.host.ports import Caller, Refused
 
 JOB = b'{"gang": {}, "run": {}}'
 MIB = 1 << 20
-QUICK = Limits(sweep_s=0.02, throttle_s=0.0)
+QUICK = ApiLimits(sweep_s=0.02, throttle_s=0.0)
 
 
 def make_batch(size):
@@ -220,7 +220,10 @@ def test_work_under_way_is_not_idle(play):
         async with api.line() as line:
             await line.send(api.write("POST", "/v1/jobs", body=JOB))
             await api.until(lambda: api.service.calls)
-            await asyncio.sleep(0.5)  # many sweeps and several limits later
+            async with api.line() as idle:  # came later, and has the same limits
+                await idle.send(api.write("GET", "/v1/status"))
+                assert (await idle.read()).status == 200
+                assert await idle.ended() == b""
             api.service.block.set()
             assert (await line.read()).status == 200
 
@@ -287,7 +290,7 @@ def test_the_daemons_own_user_gets_in_when_all_is_full(play):
 
 
 def test_the_crowd_counts_users_apart():
-    crowd = Crowd(Limits(connections=5, connections_per_uid=2), own_uids=frozenset({0}))
+    crowd = Crowd(ApiLimits(connections=5, connections_per_uid=2), own_uids=frozenset({0}))
     assert [crowd.enter(uid) for uid in (7, 7, 8, 8)] == [None] * 4
     assert crowd.enter(7).code == "too_many"
     crowd.leave(7)
@@ -303,7 +306,7 @@ def test_the_crowd_counts_users_apart():
 
 def test_a_bucket_fills_up_again_and_is_nobody_elses():
     now = [0.0]
-    rates = Rates(Limits(requests_per_s=10, requests_burst=3), lambda: now[0])
+    rates = RequestRates(ApiLimits(requests_per_s=10, requests_burst=3), lambda: now[0])
     assert [rates.take(1) for _ in range(4)] == [True, True, True, False]
     assert rates.take(2)
     now[0] = 0.1

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from phalanx.frontends.host.api import Meters
+from phalanx.frontends.host.api import PrometheusMeters
 from phalanx.frontends.host.service import Figures
 
 #: Name → kind and labels. A name that changes breaks somebody's dashboard: change this table on purpose.
@@ -31,7 +31,7 @@ FAMILIES = {
 
 @pytest.fixture
 def meters():
-    meters = Meters()
+    meters = PrometheusMeters()
     meters.count_submits(3)
     meters.count_admission(12.0)
     meters.count_eviction("Preempted")
@@ -103,5 +103,5 @@ def test_a_figure_that_is_not_in_the_table_is_a_mistake_of_ours(meters):
 
 
 def test_two_servers_count_apart(meters):
-    assert b"phalanx_submits_total 0.0" in Meters().write(Figures())
+    assert b"phalanx_submits_total 0.0" in PrometheusMeters().write(Figures())
     assert b"phalanx_submits_total 3.0" in meters.write(Figures())

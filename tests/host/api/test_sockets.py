@@ -325,7 +325,7 @@ def test_shared_uids_are_those_of_a_namespace(monkeypatch):
 
 
 def test_a_nobody_on_the_unix_socket_has_no_access(play, monkeypatch):
-    monkeypatch.setattr("phalanx.frontends.host.api.connection.read_peer_uid", lambda _: None)
+    monkeypatch.setattr("phalanx.frontends.host.api.http_protocol.read_peer_uid", lambda _: None)
 
     async def scenario(api):
         answer = await api.ask("GET", "/v1/status")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.frontends.host.api import Limits, serve
+from phalanx.frontends.host.api import ApiLimits, serve
 from phalanx.frontends.host.ports import Caller
 
-PATIENT = Limits(drain_s=20.0)  # what a slow machine takes; nothing waits that long
+PATIENT = ApiLimits(drain_s=20.0)  # what a slow machine takes; nothing waits that long
 JOB = b'{"gang": {}, "run": {}}'
 
 
@@ -62,7 +62,7 @@ def test_a_request_that_does_not_end_is_told_so(play, whole):
             assert (answer.status, answer.code) == (503, "unavailable")
         assert bool(api.service.calls) == whole
 
-    play(scenario, limits=Limits(drain_s=0.2))
+    play(scenario, limits=ApiLimits(drain_s=0.2))
 
 
 def test_nobody_can_connect_after_a_stop(play):

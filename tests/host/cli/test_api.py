@@ -12,7 +12,7 @@ import pytest
 import phalanx
 from phalanx.client.api import Job
 from phalanx.client.call import main as call
-from phalanx.client.errors import ClientError, UsageError
+from phalanx.client.daemon_errors import ClientError, UsageError
 
 
 @pytest.fixture

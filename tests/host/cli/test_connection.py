@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.client import daemon_places
 from phalanx.client.connection import BadStreamError, Connection
 from phalanx.client.daemon import Daemon, decode, open_daemon
-from phalanx.client.errors import ClientError, LostError, UnreachableError
-from phalanx.client.places import Place, find_place, find_state
+from phalanx.client.daemon_errors import ClientError, LostError, UnreachableError
+from phalanx.client.daemon_places import Place, find_place, find_state
+from phalanx.frontends.host import places
 
 
 @pytest.fixture
@@ -164,8 +166,8 @@ def test_places(monkeypatch, home, tmp_path):
 
 
 def test_the_machine_s_daemon_serves_who_has_none(monkeypatch, daemon, home, tmp_path):
-    monkeypatch.setattr("phalanx.client.places.SYSTEM_SOCKET", daemon.path)
-    monkeypatch.setattr("phalanx.client.places.SYSTEM_STATE", home)
+    monkeypatch.setattr("phalanx.client.daemon_places.SYSTEM_SOCKET", daemon.path)
+    monkeypatch.setattr("phalanx.client.daemon_places.SYSTEM_STATE", home)
     monkeypatch.delenv("PHALANX_HOME")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert find_place().system
@@ -193,3 +195,8 @@ def _stopping():
 
     error = {"code": "unavailable", "message": "the daemon is stopping", "hint": "ask again"}
     return SimpleNamespace(body={"error": error}, status=503, headers={})
+
+
+def test_clients_look_for_the_machines_daemon_where_it_puts_itself():
+    # Two copies on purpose: a client imports nothing of the daemon, so only a test can hold them together.
+    assert (daemon_places.SYSTEM_STATE, daemon_places.SYSTEM_SOCKET) == (places.SYSTEM_STATE, places.SYSTEM_SOCKET)

@@ -59,7 +59,7 @@ def test_the_package_itself_imports_nothing_of_the_client():
 def test_the_client_needs_the_standard_library_only():
     code = (
         "import sys; before = set(sys.modules)\n"
-        "import phalanx.client.api, phalanx.client.call, phalanx.client.starting\n"
+        "import phalanx.client.api, phalanx.client.call, phalanx.client.daemon_starting\n"
         "new = {m.partition('.')[0] for m in set(sys.modules) - before}\n"
         "foreign = new - set(sys.stdlib_module_names) - {'phalanx'}\n"
         "assert not foreign, foreign\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from phalanx import __version__
-from phalanx.client.errors import UnreachableError
-from phalanx.client.starting import command_of, prepare_state, start_daemon, tail_of, wait_until_gone
+from phalanx.client.daemon_errors import UnreachableError
+from phalanx.client.daemon_starting import command_of, prepare_state, start_daemon, tail_of, wait_until_gone
 
 #: A daemon in twenty lines: it writes daemon.json when it answers, and goes when it is told to.
 STUB = """
@@ -66,17 +66,17 @@ def stub(home, monkeypatch):
     def command(state, flags=()):
         return [sys.executable, str(script), "--state", str(state), *flags]
 
-    from phalanx.client import starting
+    from phalanx.client import daemon_starting
 
-    original = starting._spawn
+    original = daemon_starting._spawn
 
     def spawn(words, log):
         pid = original(words, log)
         spawned.append(pid)
         return pid
 
-    monkeypatch.setattr(starting, "command_of", command)
-    monkeypatch.setattr(starting, "_spawn", spawn)
+    monkeypatch.setattr(daemon_starting, "command_of", command)
+    monkeypatch.setattr(daemon_starting, "_spawn", spawn)
     yield spawned
     for pid in spawned:
         try:
@@ -182,7 +182,7 @@ def test_a_start_that_fails_shows_what_the_daemon_said(stub, phalanx, home, code
 
 def test_a_start_that_takes_for_ever_is_given_up(stub, phalanx, home, monkeypatch):
     (home.parent / "stub.py").write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr("phalanx.client.starting._ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("phalanx.client.daemon_starting._ANSWER_S_MAX", 0.2)
     done = phalanx("up")
     assert done.exit_code == 5
     assert "the daemon did not answer within 0 s" in done.stderr
@@ -233,13 +233,13 @@ def test_somebody_else_s_state_directory_cannot_even_be_read(home):
     (home / "daemon.json").write_text("{}")
     code = (
         "import os; os.setgid(65534); os.setuid(65534)\n"
-        "from phalanx.client.places import find_place\n"
-        "from phalanx.client.errors import UnreachableError\n"
+        "from phalanx.client.daemon_places import find_place\n"
+        "from phalanx.client.daemon_errors import UnreachableError\n"
         "try: find_place()\n"
         "except UnreachableError as bad: print(bad.message); print(bad.exit_code)\n"
     )
     # Imported before the rights go: the interpreter may lie where nobody else can read.
-    code = "import phalanx.client.places, phalanx.client.errors\n" + code
+    code = "import phalanx.client.daemon_places, phalanx.client.daemon_errors\n" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == f"the state directory {home} is not yours\n5\n"
 
@@ -287,7 +287,7 @@ def test_the_daemon_can_be_interrupted_even_if_its_starter_could_not(stub, home)
 
 def test_waiting_for_one_that_stays(stub, home, monkeypatch):
     place = start_daemon(home)
-    monkeypatch.setattr("phalanx.client.starting._GONE_S_MAX", 0.1)
+    monkeypatch.setattr("phalanx.client.daemon_starting._GONE_S_MAX", 0.1)
     assert not wait_until_gone(place)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.client.job_request import name_of
 from phalanx.client.shape import choose_shape, find_launcher
-from phalanx.client.wish import name_of
 
 SHAPES = {
     "-g 4": {"members": 4, "each": {"gpu": 1}},
@@ -348,11 +348,11 @@ def test_bad_files(daemon, phalanx, tmp_path, monkeypatch, text):
 
 def test_reading_lines_from_a_terminal_says_so(monkeypatch, capsys):
     from phalanx.cli.host.preparing import prepare_lines
-    from phalanx.client.wish import Wish
+    from phalanx.client.job_request import JobRequest
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    assert len(prepare_lines(Wish(), (), Terminal("true\n"), [])) == 1
+    assert len(prepare_lines(JobRequest(), (), Terminal("true\n"), [])) == 1
     assert "Ctrl-D ends" in capsys.readouterr().err

@@ -162,14 +162,17 @@ def test_top_on_a_terminal_is_drawn_with_rich(canned):
 def test_doctor_runs_its_checks(phalanx, home, monkeypatch):
     from phalanx.frontends.host import doctor
 
-    findings = [doctor.Finding("driver", "ok", "550.1"), doctor.Finding("disk", "warn", "5 GB\x1b left", "make room")]
+    findings = [
+        doctor.Diagnosis("driver", "ok", "550.1"),
+        doctor.Diagnosis("disk", "warn", "5 GB\x1b left", "make room"),
+    ]
     monkeypatch.setattr(doctor, "run_checks", lambda around: findings)
     done = phalanx("doctor")
     assert done.stdout == (
         "ok    driver  550.1\nwarn  disk    5 GB\\x1b left\n              fix: make room\n2 checks: 0 failed, 1 to look at\n"
     )
     assert done.exit_code == 0
-    findings.append(doctor.Finding("gpus", "fail", "gone", "reboot"))
+    findings.append(doctor.Diagnosis("gpus", "fail", "gone", "reboot"))
     assert phalanx("doctor").exit_code == 1
     assert json.loads(phalanx("doctor", "-o", "json").stdout)[2] == {
         "name": "gpus", "level": "fail", "message": "gone", "fix": "reboot",

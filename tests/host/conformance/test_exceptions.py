@@ -14,10 +14,10 @@ from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
 from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
-from phalanx.testing.hosts import HostWorld, Setup, caller_of, make_submission
-from phalanx.testing.hosts_conform import compare, play_in_sim, play_on_host, why_not_here
-from phalanx.testing.hosts_draw import draw_day
-from phalanx.testing.hosts_scripts import WorkScript
+from phalanx.testing.hosts.busy_days import draw_day
+from phalanx.testing.hosts.conformance import compare, play_in_sim, play_on_host, why_not_here
+from phalanx.testing.hosts.host_world import HostWorld, Setup, caller_of, make_submission
+from phalanx.testing.hosts.scripts import WorkScript
 
 
 def make_scenario(*gangs, seconds: dict[str, int], events=(), gpus: int = 4) -> Scenario:

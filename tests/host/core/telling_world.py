@@ -16,7 +16,7 @@ from phalanx.frontends.host.core.jobs import Job, Live, Member
 from phalanx.frontends.host.core.planner import Begin, Leave, Planner
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.seatmap import split_seats
-from phalanx.frontends.host.core.telling import Teller
+from phalanx.frontends.host.core.telling import Telling
 from phalanx.frontends.host.ports import Caller, Device
 from phalanx.frontends.host.settings import Settings
 from phalanx.frontends.host.store import EstimateRecord, EventRecord, JobRecord
@@ -130,7 +130,7 @@ class World:
         )
         self.predictions = Predictions()
         self.forecaster = Forecaster(self.hub, self.predictions, meter=meter, patience_s=30.0)
-        self.teller = Teller(self.hub, self.forecaster)
+        self.teller = Telling(self.hub, self.forecaster)
 
     # ------------------------------------------------------------------ what happens
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.frontends.host.core.environment import Setting, clean, environment
 from phalanx.frontends.host.core.jobs import Job, Live, Member
+from phalanx.frontends.host.core.member_environment import SharedEnvironment, clean, environment
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 
 GANG = Gang("7", (Role("member", Sizes((2,)), Shape((("gpu", 1000),))),))
@@ -15,7 +15,7 @@ def make(devices: list[tuple[tuple[int, int], ...]], uuids: list[str] | None = N
     members = {at: Member(at, "member", each, rank=at) for at, each in enumerate(devices)}
     live = Live(7, 3, members)
     owner = Job(7, 0, 0, "ada", "train", GANG, "starting", 0, 0.0, **job)
-    setting = Setting(uuids or [f"GPU-{at}" for at in range(8)], 29500, "/state/runs/7.3")
+    setting = SharedEnvironment(uuids or [f"GPU-{at}" for at in range(8)], 29500, "/state/runs/7.3")
     return [environment({"HOME": "/u/ada", "RANK": "99"}, owner, live, member, setting) for member in members.values()]
 
 

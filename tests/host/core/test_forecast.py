@@ -15,9 +15,9 @@ from telling_world import World
 
 from phalanx.control.clone import clone_state
 from phalanx.control.dump import dump_state
+from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.frontends.host.core import outlook
 from phalanx.frontends.host.core.forecast import PAUSE_MOST_US, STALE_US, Forecast, Forecaster
-from phalanx.frontends.host.core.outlook import fork, thin_out
 
 MINUTE = 60_000_000
 
@@ -193,7 +193,7 @@ def test_the_low_end_is_never_after_and_the_high_end_never_before():
     world, jobs = busy_world()
     number = jobs[0].number
     looks = {
-        which: outlook.Seen(0, {number: (at_us, outlook.Cause("time"))})
+        which: outlook.Seen(0, {number: (at_us, outlook.StartCause("time"))})
         for which, at_us in ((outlook.LOW, 150), (outlook.MIDDLE, 100), (outlook.HIGH, 80))
     }
     assert world.forecaster.tell(outlook.Lengths(), looks) == {number: Forecast(100, 100, 100, "")}
@@ -201,7 +201,7 @@ def test_the_low_end_is_never_after_and_the_high_end_never_before():
 
 def test_where_the_range_was_not_looked_at_it_is_wide():
     world, jobs = busy_world()
-    middle = outlook.Seen(1000, {jobs[0].number: (3000, outlook.Cause("time"))})
+    middle = outlook.Seen(1000, {jobs[0].number: (3000, outlook.StartCause("time"))})
     looks = {outlook.LOW: outlook.Seen(1000), outlook.MIDDLE: middle, outlook.HIGH: outlook.Seen(1000)}
     assert world.forecaster.tell(outlook.Lengths(), looks) == {jobs[0].number: Forecast(3000, 2000, 5000, "")}
 
@@ -331,7 +331,7 @@ def test_with_thousands_waiting_the_first_and_the_shortest_are_looked_at():
     alive = len(state.pending)
     kept = thin_out(state, world.planner.policy, {1234})
     assert alive > 1900
-    assert len(kept) == len(state.pending) <= 2 * outlook.KEPT_MOST + 1
+    assert len(kept) == len(state.pending) <= 2 * KEPT_MOST + 1
     assert {2, 3, 4, 1234, 1999, 1998} <= set(kept)
     assert 1000 not in kept
     assert state.records[1000].phase.ended  # nobody may tell it of an end: its row will be another's
@@ -354,7 +354,7 @@ def test_gangs_that_start_together_are_kept_together():
 def test_a_fork_goes_its_own_way():
     world, jobs = busy_world()
     state = clone_state(world.planner.state)
-    twin = fork(state)
+    twin = clone_state(state)
     twin.cancel(jobs[0].number)
     assert len(state.pending) == len(twin.pending) + 1
     assert state.records[jobs[0].number].phase.value == "pending"

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from phalanx.frontends.host.core import reading
-from phalanx.frontends.host.core.reading import Matcher, TooSlow
+from phalanx.frontends.host.core import progress_reading
+from phalanx.frontends.host.core.progress_reading import Matcher, TooSlow
 from phalanx.frontends.host.matching import find_progress
 
 
@@ -32,10 +32,10 @@ def test_the_process_that_matches_answers_again_after_a_pattern_that_never_ends(
         matcher = Matcher()
         try:
             assert await matcher.find(r"step (?P<step>\d+)", "step 3\n") == {"step": 3.0}
-            monkeypatch.setattr(reading, "MATCH_WITHIN_S", 0.5)
+            monkeypatch.setattr(progress_reading, "MATCH_WITHIN_S", 0.5)
             with pytest.raises(TooSlow):
                 await matcher.find(r"(?P<step>(a|a)+)+$", "a" * 60 + "b\n")
-            monkeypatch.setattr(reading, "MATCH_WITHIN_S", 30.0)
+            monkeypatch.setattr(progress_reading, "MATCH_WITHIN_S", 30.0)
             assert await matcher.find(r"step (?P<step>\d+)", "step 4\n") == {"step": 4.0}
         finally:
             matcher.close()

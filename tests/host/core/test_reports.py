@@ -13,11 +13,11 @@ sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it o
 from telling_world import Watched, World, at_utc, caller  # noqa: F401
 
 from phalanx.frontends.host.core import gantts, reports
-from phalanx.frontends.host.core.jobs import Resizing
+from phalanx.frontends.host.core.jobs import ResizeUnderWay
 from phalanx.frontends.host.ports import DeviceReading, Use
 from phalanx.frontends.host.settings import Settings
 from phalanx.frontends.host.store import EstimateRecord
-from phalanx.frontends.host.strangers import Stranger
+from phalanx.frontends.host.stranger_watch import Stranger
 from phalanx.model.queue import Queue
 
 QUEUES = [
@@ -328,7 +328,7 @@ def test_a_device_that_is_gone_has_no_row_and_members_on_their_way_in_no_bar():
     world = World(gpus=2)
     job = world.submit("old", "2 gpu=1", walltime=60)
     world.plan()
-    job.live.resizing = Resizing("r1.2", 2, frozenset(), frozenset({1}), 0)
+    job.live.resizing = ResizeUnderWay("r1.2", 2, frozenset(), frozenset({1}), 0)
     gone = world.submit("gone", "1 gpu=1")
     world.happen(gone, "bind", devices=["GPU-of-yore"], attempt=1)
     world.happen(gone, "start")

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it o
 from telling_world import WALL, World, at_utc, caller  # noqa: F401
 
 from phalanx.frontends.host.core import words
-from phalanx.frontends.host.core.jobs import EVICT, Live, Member, Resizing
+from phalanx.frontends.host.core.jobs import EVICT, Live, Member, ResizeUnderWay
 from phalanx.frontends.host.messages import Reason
 from phalanx.testing.builders import make_gang
 
@@ -121,10 +121,10 @@ def test_members_on_their_way_in_are_not_there_yet():
     world.plan()
     live = job.live
     assert len(live.members) == 4
-    live.resizing = Resizing("r1.2", 2, frozenset(), frozenset({2, 3}), 0)
+    live.resizing = ResizeUnderWay("r1.2", 2, frozenset(), frozenset({2, 3}), 0)
     assert rows(world, job).info == "gpu 0-1, growing to 4"
     assert rows(world, job).members == 2
-    live.resizing = Resizing("r1.3", 3, frozenset({3}), frozenset(), 0)
+    live.resizing = ResizeUnderWay("r1.3", 3, frozenset({3}), frozenset(), 0)
     live.members[3].leaving = True
     assert rows(world, job).info == "gpu 0-3, shrinking to 3"
 

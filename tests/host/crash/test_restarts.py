@@ -7,11 +7,13 @@ import os
 import signal
 import sqlite3
 
+import pytest
 from realdaemon import HELD, until
 
 # ---------------------------------------------------------------------- meanwhile
 
 
+@pytest.mark.long
 def test_members_that_end_while_a_daemon_recovers(make_daemon):
     """Every instant of a recovery is the one at which somebody ends; none may fall between two chairs."""
     daemon = make_daemon(gpus=32).start()
@@ -42,6 +44,7 @@ def test_kill_after_counts_from_the_start_of_the_attempt(daemon):
     assert daemon.wait(job)["state"] == "completed", daemon.row(job)
 
 
+@pytest.mark.long
 def test_a_stopped_shim_holds_up_nobody_else_and_is_taken_up_when_it_wakes(daemon):
     daemon.start()
     asleep, awake = daemon.submit(HELD + "exit 6"), daemon.submit(HELD)
@@ -59,6 +62,7 @@ def test_a_stopped_shim_holds_up_nobody_else_and_is_taken_up_when_it_wakes(daemo
     daemon.check_quiet()
 
 
+@pytest.mark.long
 def test_a_warning_is_given_once_however_often_the_daemon_restarts(daemon):
     daemon.start()
     script = f"""trap 'echo warned >> "$STARTS.warned"' USR1; {HELD}"""

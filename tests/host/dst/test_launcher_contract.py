@@ -9,14 +9,17 @@ import asyncio
 import os
 import signal
 from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 
 from phalanx.frontends.host.launching import HostLauncher
+from phalanx.frontends.host.launching.directory import Runs
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
-from phalanx.testing.hosts_launcher import FakeLauncher
-from phalanx.testing.hosts_loop import Life, VirtualLoop
-from phalanx.testing.hosts_machine import SIGNALS, Machine
+from phalanx.frontends.host.shim.journal import Story
+from phalanx.testing.hosts.made_up_machine import SIGNALS, Machine
+from phalanx.testing.hosts.virtual_launcher import FakeLauncher
+from phalanx.testing.hosts.virtual_loop import Life, VirtualLoop
 
 LIMIT_S = 30.0
 #: What a member does, as a line for a shell.
@@ -55,8 +58,11 @@ class Rig:
         return launcher
 
     async def until(self, kind: str, count: int = 1) -> None:
+        await self.wait_for(lambda: sum(event[0] == kind for event in self.events) >= count)
+
+    async def wait_for(self, condition) -> None:
         async with asyncio.timeout(LIMIT_S):
-            while sum(event[0] == kind for event in self.events) < count:  # noqa: ASYNC110 - both kinds of time
+            while not condition():  # noqa: ASYNC110 - both kinds of time
                 await asyncio.sleep(0.02)
 
     def told(self) -> list[tuple]:
@@ -82,6 +88,22 @@ class RealRig(Rig):
 
     def kill_shim(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
+
+    def is_deaf(self, rank: int) -> bool:
+        """Whether a member has come as far as ignoring SIGTERM."""
+        pid, _ = self._read_story().members[rank]
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        ignored = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), 16)
+        return bool(ignored >> (signal.SIGTERM - 1) & 1)
+
+    def is_over(self) -> bool:
+        """Whether its shim has written down that nothing is left."""
+        return self._read_story().done
+
+    def _read_story(self) -> Story:
+        story = Runs(self.folder).read_story(RUN)
+        assert story is not None
+        return story
 
     async def close(self) -> None:
         """Whatever the test did, nothing of it is left."""
@@ -144,6 +166,12 @@ class FakeRig(Rig):
         if ear is not None:
             ear.lose_shim(run)
 
+    def is_deaf(self, rank: int) -> bool:
+        return self.machine.runs[RUN].members[rank].role == "deaf"
+
+    def is_over(self) -> bool:
+        return self.machine.runs[RUN].done
+
     async def close(self) -> None: ...
 
 
@@ -185,7 +213,7 @@ async def prepare_twice(rig):
 
 async def stop_all(rig):
     launcher = await rig.start("stay", "deaf")
-    await asyncio.sleep(0.3)
+    await rig.wait_for(lambda: rig.is_deaf(1))
     await launcher.stop(RUN, None, "TERM", 0.3)
     await rig.until("empty")
 
@@ -258,7 +286,7 @@ async def daemon_dies_beyond_it(rig):
 async def end_while_nobody_listens(rig):
     launcher = await rig.start("good", "bad")
     await launcher.detach()
-    await asyncio.sleep(1.5)
+    await rig.wait_for(rig.is_over)
     second = rig.launcher()
     found = seen(await second.find())
     await second.forget(RUN)

@@ -10,6 +10,7 @@ import logging
 from dataclasses import replace
 
 import pytest
+from selection import rest_long
 
 from phalanx.frontends.host.core import admission, starting
 from phalanx.frontends.host.core.admission import Admission
@@ -21,8 +22,8 @@ from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.watching import Watching
 from phalanx.frontends.host.store import InsertJobs, PutRun
-from phalanx.testing.hosts_checks import BrokenRule
-from phalanx.testing.hosts_trials import run_trial
+from phalanx.testing.hosts.machine_rules import BrokenRule
+from phalanx.testing.hosts.trials import run_trial
 
 #: Seeds that a plant may take until it is found.
 WITHIN = 40
@@ -236,7 +237,7 @@ def find_broken(seed: int) -> BrokenRule | None:
     return None
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", rest_long(PLANTS, short=6), ids=lambda plant: plant.__name__)
 def test_a_planted_mistake_is_found(monkeypatch, plant):
     rules, first = PLANTS[plant]
     plant(monkeypatch)

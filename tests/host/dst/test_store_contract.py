@@ -24,8 +24,8 @@ from phalanx.frontends.host.store import (
     UpdateJob,
     open_store,
 )
-from phalanx.testing.hosts_loop import VirtualLoop
-from phalanx.testing.hosts_store import VirtualStore
+from phalanx.testing.hosts.virtual_loop import VirtualLoop
+from phalanx.testing.hosts.virtual_store import VirtualStore
 
 
 def job(name: str, **columns) -> JobRecord:

@@ -3,7 +3,7 @@
 PHALANX_TRIALS  how many seeds (200)
 PHALANX_SEED    the first of them (0)
 
-One seed by hand: `python -m phalanx.testing.hosts_trials SEED` prints its trace.
+One seed by hand: `python -m phalanx.testing.hosts.trials SEED` prints its trace.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import sys
 from random import Random
 
 import pytest
+from selection import rest_long
 
 from phalanx.frontends.host.crashpoints import LABELS
-from phalanx.testing.hosts_trials import TROUBLES, draw_troubles, run_trial
+from phalanx.testing.hosts.trials import TROUBLES, draw_troubles, run_trial
 
 COUNT = int(os.environ.get("PHALANX_TRIALS", "200"))
 FIRST = int(os.environ.get("PHALANX_SEED", "0"))
 AT_ONCE = 20
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, AT_ONCE))
+@pytest.mark.parametrize("first", rest_long(range(FIRST, FIRST + COUNT, AT_ONCE), short=3))
 def test_nothing_is_lost_started_twice_or_left_behind(first):
     for seed in range(first, min(first + AT_ONCE, FIRST + COUNT)):
         run_trial(seed)
@@ -48,7 +49,7 @@ def test_every_kind_of_trouble_is_drawn():
 def test_the_same_seed_gives_the_same_trace(hash_seed):
     """Also in a process that orders its sets differently."""
     seeds = [3, 4, 5, 6]
-    command = [sys.executable, "-m", "phalanx.testing.hosts_trials", "--digest", *map(str, seeds)]
+    command = [sys.executable, "-m", "phalanx.testing.hosts.trials", "--digest", *map(str, seeds)]
     env = {**os.environ, "PYTHONHASHSEED": hash_seed}
     told = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.split()
     assert told == [run_trial(seed).digest for seed in seeds]

@@ -10,10 +10,10 @@ import pytest
 from phalanx.frontends.host.ports import Caller, Order
 from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.testing.builders import make_gang
-from phalanx.testing.hosts import HostWorld, Setup, make_submission, small_node
-from phalanx.testing.hosts_loop import FIRST, LAST, Life, NothingLeft, VirtualLoop, new_context
-from phalanx.testing.hosts_machine import Process, Run
-from phalanx.testing.hosts_scripts import WorkScript
+from phalanx.testing.hosts.host_world import HostWorld, Setup, make_submission, small_node
+from phalanx.testing.hosts.made_up_machine import MadeUpProcess, MadeUpRun
+from phalanx.testing.hosts.scripts import WorkScript
+from phalanx.testing.hosts.virtual_loop import FIRST, LAST, Life, NothingLeft, VirtualLoop, new_context
 
 SECOND = 1_000_000
 ADA = Caller(1000, "ada")
@@ -170,11 +170,11 @@ class Occupant:
     def share(self, role: str) -> int:
         return 1000
 
-    def begin(self, run: Run, members: list[Process]) -> None: ...
+    def begin(self, run: MadeUpRun, members: list[MadeUpProcess]) -> None: ...
 
-    def hear(self, run: Run, member: Process, message: dict) -> None: ...
+    def hear(self, run: MadeUpRun, member: MadeUpProcess, message: dict) -> None: ...
 
-    def feel(self, run: Run, member: Process, signal: str) -> None: ...
+    def feel(self, run: MadeUpRun, member: MadeUpProcess, signal: str) -> None: ...
 
 
 def test_a_stop_of_some_members_takes_what_they_left_behind(world):

@@ -85,6 +85,7 @@ def test_no_more_descriptors_is_waited_for(up):
 # ---------------------------------------------------------------------- ends that cross
 
 
+@pytest.mark.long
 def test_elastic_jobs_that_complete_while_seats_come_free_for_them(make_daemon):
     """A growth begins for a job whose members are leaving: it has completed, whoever was to come."""
     daemon = make_daemon(gpus=8).start()
@@ -120,6 +121,7 @@ def test_log_flood_is_capped_and_says_so(up):
     assert tail == "the end\n"
 
 
+@pytest.mark.long
 def test_ten_thousand_submits_in_one_batch(make_daemon):
     daemon = make_daemon(config="max_queued_per_user = 10001\n").start()
     held = daemon.submit(HELD, 4)

@@ -282,15 +282,21 @@ def test_a_shim_that_hangs_up_all_the_time_is_ended(world, until, monkeypatch):
 
     async def scenario():
         launcher = world.launcher()
+        ended_at, end_shim = [], launcher._end_shim
+
+        def note(attempt):
+            ended_at.append(attempt.cuts)
+            end_shim(attempt)
+
+        monkeypatch.setattr(launcher, "_end_shim", note)
         await world.start(launcher, "sleep 1000")
-        cuts = 0
         while not world.told("lost"):
             line = launcher._attempts["1.1"].line
             if line is not None:
                 line.abort()
-                cuts += 1
             await asyncio.sleep(0.01)
-        assert cuts == 4
+        # Killed is not yet dead: on a busy machine there are more lines, and cuts, until it is.
+        assert ended_at[0] == 4
         assert world.left() == set()
 
     world.play(scenario)

@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.frontends.host.launching import read_log
 from phalanx.frontends.host.ports import CannotStart
-from phalanx.frontends.host.shim.logs import RankLog, open_folder
+from phalanx.frontends.host.shim.log_writing import RankLog, open_folder
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ def test_connections_that_say_nothing(shared, storm):
     assert b"429" in send_raw(shared, ADA, b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
+@pytest.mark.long
 def test_thousands_of_requests(shared, storm):
     process = storm(shared.by(ADA), clients=20, requests=250)
     process.stdin.write(b"\n")
@@ -152,7 +153,7 @@ def test_a_job_that_prints_without_end_has_an_end(shared):
 @pytest.fixture(scope="module")
 def stormed(_able):
     """A daemon for what a broken one would not survive; progress is looked for often."""
-    before = "import phalanx.frontends.host.core.reading as reading; reading.READ_EVERY_S = 0.2"
+    before = "import phalanx.frontends.host.core.progress_reading as reading; reading.READ_EVERY_S = 0.2"
     daemon = SharedDaemon(gpus=6, before=before)
     try:
         yield daemon.start()
@@ -160,6 +161,7 @@ def stormed(_able):
         daemon.close()
 
 
+@pytest.mark.long
 def test_ten_thousand_jobs(stormed):
     """As many as one may have, and not one more; nobody else has fewer for that."""
     dee, bob = stormed.by(DEE), stormed.by(BOB)

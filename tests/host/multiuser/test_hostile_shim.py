@@ -77,6 +77,7 @@ def read_rss_mib(pid):
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) // 1024
 
 
+@pytest.mark.long
 def test_a_daemon_comes_back_whatever_answers_for_the_shims(make_shared):
     """All lies at once; bob's job goes on, ada's can be ended, and what has ended has left nothing on its device."""
     daemon = make_shared(gpus=len(LIES) + 1, before=SOON).start()
@@ -160,6 +161,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_shims_stopped_before_they_are_ready_are_one_users_problem(make_shared):
     """However many of them there are, others' jobs need not wait until the daemon has lost its patience."""
     daemon = make_shared(gpus=13).start()

@@ -166,6 +166,7 @@ for turn in range(10_000):
 """
 
 
+@pytest.mark.long
 def test_links_swapped_while_jobs_start_and_logs_rotate(ground):
     """The shim writes as ada and root writes nothing there, so the worst is a job of hers that does not start."""
     daemon, secret, _ = ground

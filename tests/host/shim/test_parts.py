@@ -11,8 +11,8 @@ import pytest
 
 import phalanx
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.shim.logs import Rate
-from phalanx.frontends.host.shim.loop import READ, Loop
+from phalanx.frontends.host.shim.event_loop import READ, EventLoop
+from phalanx.frontends.host.shim.log_writing import Rate
 from phalanx.frontends.host.shim.relay import Told
 from phalanx.frontends.host.shim.supervision import read_signal
 
@@ -21,7 +21,7 @@ from phalanx.frontends.host.shim.supervision import read_signal
 def loop():
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     errors = []
-    made = Loop(lambda: errors.append("child"), errors.append)
+    made = EventLoop(lambda: errors.append("child"), errors.append)
     made.errors = errors
     yield made
     made.close()

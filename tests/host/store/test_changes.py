@@ -21,7 +21,7 @@ from phalanx.frontends.host.store import (
     queries,
     schema,
 )
-from phalanx.frontends.host.store.records import JOB_COLUMNS
+from phalanx.frontends.host.store.stored_rows import JOB_COLUMNS
 
 EVERYTHING = {
     "attempt": 2,

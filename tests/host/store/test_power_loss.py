@@ -31,9 +31,9 @@ from phalanx.frontends.host.store import (
     UpdateJob,
     schema,
 )
-from phalanx.frontends.host.store.changes import apply_group
-from phalanx.frontends.host.store.connection import prepare_writer, write_checkpoint
-from phalanx.frontends.host.store.records import Forget
+from phalanx.frontends.host.store.applying import apply_group
+from phalanx.frontends.host.store.database import prepare_writer, write_checkpoint
+from phalanx.frontends.host.store.stored_rows import Forget
 
 SECTOR = 512
 MODES = ("kept", "dropped", "subset", "torn")  # "kept" is kill -9: the kernel still has everything

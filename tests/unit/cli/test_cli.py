@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from phalanx import __version__
 from phalanx.cli import main
-from phalanx.cli.screen import choose_glyphs, print_sheet, progress_bar
-from phalanx.frontends.sim.gantt import ASCII, BLOCKS
+from phalanx.cli.screen import choose_glyphs, print_sheet, share_bar
 from phalanx.frontends.sim.printing import Sheet
+from phalanx.frontends.sim.text_gantt import ASCII, BLOCKS
 
 SMALL = (Path(__file__).resolve().parents[3] / "examples" / "deadlock.yaml").read_text(encoding="utf-8")
 LOG = "".join(f"{job} {job} -1 60 2 -1 -1 2 100 -1 1 {job % 3} 1 -1 1 -1 -1 -1\n" for job in range(1, 60))
@@ -120,11 +120,11 @@ def test_on_a_terminal_tables_are_drawn_and_names_are_not_markup(
 
 
 def test_a_bar_is_for_long_runs_that_somebody_watches(monkeypatch: pytest.MonkeyPatch):
-    with progress_bar("easy", 100_000) as progress:
+    with share_bar("easy", 100_000) as progress:
         assert progress is None, "standard error is no terminal here"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress_bar("easy", 2_000) as progress:
+    with share_bar("easy", 2_000) as progress:
         assert progress is None
-    with progress_bar("easy", 2_001) as progress:
+    with share_bar("easy", 2_001) as progress:
         assert progress is not None
-        progress(1, 2_001)
+        progress(0.5)

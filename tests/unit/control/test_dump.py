@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from phalanx.cli.what_if import list_drains, run_to
@@ -27,6 +28,8 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import read_scenario
 from phalanx.model.fleet import Fleet
+from phalanx.model.plan import Bind, Cause, Evict, Plan, Seats
+from phalanx.testing.builders import make_gang, make_nodes
 from phalanx.testing.worlds import Taste, draw_policy, draw_world
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -180,6 +183,30 @@ def test_the_points_above_remember_everything_there_is():
     assert any(gang["phase"] == "running" and "curve" in gang for gang in gangs)
 
 
+def test_what_was_refused_comes_back_with_its_rest():
+    state = State(Fleet(make_nodes("2 gpu=1"), ()))
+    for name in ("waits", "runs"):
+        state.submit(make_gang(name, "1 gpu=1", walltime=50))
+    for plan in (Plan((bind(0, 0),)), Plan((bind(1, 1),))):
+        state.apply(plan, undoable=True)
+    state.refuse(0, "no such image")
+    state.confirm(1)
+    state.apply(Plan((Evict(1, Cause.DRAIN),)), undoable=True)
+    state.refuse(1, "it will not go")
+    text = format_state(dump_state(state, ("fcfs", {}), {}))
+    again = restore(text).state
+    assert format_state(dump_state(again, ("fcfs", {}), {})) == text
+    assert [again.refusal_of(number).words for number in (0, 1)] == ["no such image", "it will not go"]
+    assert again.is_resting(0)
+    assert again.is_resting(1)
+    assert [what for _, what, _, _ in sorted(again.timers)] == ["rest", "retry"]
+
+
+def bind(number, node):
+    devices = np.full((1, 1), 1000, dtype=np.int16)
+    return Bind(number, (Seats(0, np.array([node]), np.array([1]), devices),), 50 * 10**6)
+
+
 def test_whoever_adds_memory_is_told_to_dump_it():
     """What is dumped, or worked out again from what is dumped. A new name here needs a line in `control.dump`."""
     assert {each.name for each in fields(Past)} == {
@@ -193,10 +220,24 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     owned = {"gang", "queue", "user", "priority", "eligible_us", "members", "preemptible", "elastic", "evictions"}
     assert set(RUNNING) == {*owned, *RUN_COLUMNS, "guest"}
     assert {name for name in vars(State(Fleet([], ()))) if not name.startswith("_")} == {
-        *("now_us", "fleet", "free", "device_free", "up", "open", "draining", "trust", "closed", "shared", "windows"),
+        *(
+            "now_us",
+            "fleet",
+            "free",
+            "device_free",
+            "up",
+            "open",
+            "draining",
+            "suspicion",
+            "closed",
+            "shared",
+            "windows",
+        ),
         *("default_walltime_us", "tenants", "pending", "running", "allocations", "gangs", "records", "number_by_name"),
-        *("curves", "forms", "groups", "group_by_word", "group_forms", "dependents", "ended", "promises", "hurt"),
+        *("curves", "forms", "groups", "group_by_word", "group_forms", "dependents", "ended", "promises", "degraded"),
         *("pins", "judged", "fresh", "order", "gated", "vacating", "timers", "evictions_in_vain"),
+        # Of refusals the words and the rest; a dump is of what has come about, so what may yet be refused is done.
+        *("refusals", "unconfirmed"),
     }
 
 

@@ -313,7 +313,7 @@ def test_loans_come_least_important_first_and_leave_guarantees():
     reclaimable = Reclaimable(session.snapshot)
     permits = Permits(session, reclaimable)
     turns = order_turns(session)
-    who = permits.asker(turns, 0, session.need_of(state.gangs[3], 0).vector, owner=False)
+    who = permits.claimant(turns, 0, session.need_of(state.gangs[3], 0).vector, owner=False)
     assert [(pool.occupant.gang.name, pool.members, pool.cause) for pool in permits.list_loans(who)] == [
         ("two", 2, Cause.LOAN),
         ("one", 2, Cause.LOAN),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.control import forward
-from phalanx.control.forward import Arrival, Foresight, Forward, Happens
+from phalanx.control import loop
+from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.loop import Foresight
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -59,7 +60,7 @@ class Play:
     ) -> None:
         """`touches_running`: the plans are asked for at every instant, not only when somebody waits."""
         policy = Policy("hand", lambda snapshot, rows: rows, grows=touches_running)
-        with patch.object(forward, "schedule", lambda snapshot, policy, *, ledger: plan(self.state)):
+        with patch.object(loop, "schedule", lambda snapshot, policy, *, ledger: plan(self.state)):
             walk = Forward(self.state, policy, self.world, self.scribe, ledger=True)
             walk.check = self.check
             until_us = None if until is None else round(until * SECOND)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.control.forward import Foresight
+from phalanx.control.loop import Foresight
 from phalanx.frontends.sim.ledger import BOOKED
-from phalanx.frontends.sim.progress import Progress
+from phalanx.frontends.sim.progress import GangProgress
 from phalanx.model.gang import Gang, SnapshotHabit
 from phalanx.perfmodel.speedup import Linear, scaled_us
 
@@ -22,17 +22,17 @@ def pace(members: int, duration: int = 100, most: int = 4) -> int:
     return scaled_us(duration, Linear(), most, members)
 
 
-def new_life(gang: Gang = TEAM) -> Progress:
-    return Progress(gang, dict.fromkeys(BOOKED, 0))
+def new_life(gang: Gang = TEAM) -> GangProgress:
+    return GangProgress(gang, dict.fromkeys(BOOKED, 0))
 
 
-def begun(gang: Gang = TEAM, members: int = 4, at: int = 0) -> Progress:
+def begun(gang: Gang = TEAM, members: int = 4, at: int = 0) -> GangProgress:
     life = new_life(gang)
     life.begin(at, members, pace(members))
     return life
 
 
-def booked(life: Progress) -> dict[str, int]:
+def booked(life: GangProgress) -> dict[str, int]:
     return {part: amount for part, amount in life.books.items() if amount}
 
 
@@ -516,7 +516,7 @@ def test_against_the_model(gang: Gang, duration: int, steps: list[tuple[int, str
     assert min(life.books.values()) >= 0
 
 
-def apply(life: Progress, model: Ticks, what: str, now: int, units: int, at_pace: int) -> None:
+def apply(life: GangProgress, model: Ticks, what: str, now: int, units: int, at_pace: int) -> None:
     """One change, told to both."""
     match what:
         case "resize":

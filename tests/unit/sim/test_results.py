@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from phalanx.frontends.sim.gantt import ASCII, WIDTH, draw_gantt, span
+from phalanx.cli.screen import plain_lines
 from phalanx.frontends.sim.jsonout import encode_results
 from phalanx.frontends.sim.metrics import LEDGER_PARTS, compute_metrics, find_horizon, seconds
-from phalanx.frontends.sim.printing import Sheet, comparison_sheet, gang_sheet, plain_lines, reason_lines
+from phalanx.frontends.sim.printing import Sheet, comparison_sheet, gang_sheet, reason_lines
 from phalanx.frontends.sim.result import Entry, GangResult, SimResult
+from phalanx.frontends.sim.text_gantt import ASCII, WIDTH, draw_gantt, span
 
 SECOND = 1_000_000
 

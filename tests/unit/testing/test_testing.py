@@ -11,8 +11,8 @@ from phalanx.model.gang import After, Together
 from phalanx.model.topology import Segment, Topology
 from phalanx.policy import named
 from phalanx.testing.builders import make_gang, make_nodes, make_role, make_state, occupy, seat
-from phalanx.testing.checking import BrokenPromise, Chronicle, freeze, play, schedule_checked
-from phalanx.testing.textbook import Job, run_conservative, run_easy, run_fcfs
+from phalanx.testing.checking import BrokenPromise, TransitionCheck, freeze, play, schedule_checked
+from phalanx.testing.textbook import Rectangle, run_conservative, run_easy, run_fcfs
 from phalanx.testing.worlds import Taste, draw_world
 
 
@@ -106,7 +106,7 @@ def test_what_changed_in_a_snapshot_is_seen():
 
 def test_the_chronicle_sees_the_dead_rise_and_the_early_start():
     state = make_state("1 gpu=2", gangs=[make_gang("A", "1 gpu=1"), make_gang("B", "1 gpu=1", after=("A",))])
-    chronicle = Chronicle()
+    chronicle = TransitionCheck()
     state.apply(schedule_checked(state.snapshot(), named("easy")))
     chronicle.look(state)
     ended = state.records[0].phase
@@ -117,7 +117,7 @@ def test_the_chronicle_sees_the_dead_rise_and_the_early_start():
     with pytest.raises(BrokenPromise, match="A was completed and is running"):
         chronicle.look(state)
     with pytest.raises(BrokenPromise, match="B runs, and A, which it comes after"):
-        Chronicle().look(state)
+        TransitionCheck().look(state)
 
 
 def test_a_world_can_be_played():
@@ -127,12 +127,18 @@ def test_a_world_can_be_played():
 
 def test_the_papers_on_five_jobs():
     """Three processors: a head that waits, one that fits beside it, and one that would delay it."""
-    jobs = [Job(0, 2, 10, 10), Job(1, 3, 10, 10), Job(2, 1, 8, 8), Job(3, 1, 20, 20), Job(4, 2, 5, 5)]
+    jobs = [
+        Rectangle(0, 2, 10, 10),
+        Rectangle(1, 3, 10, 10),
+        Rectangle(2, 1, 8, 8),
+        Rectangle(3, 1, 20, 20),
+        Rectangle(4, 2, 5, 5),
+    ]
     assert run_fcfs(jobs, 3) == [0, 10, 20, 20, 28]
     assert run_easy(jobs, 3) == [0, 10, 2, 20, 20]
     assert run_easy(jobs, 3, shortest=True) == [0, 10, 2, 20, 20]
     assert run_conservative(jobs, 3) == [0, 10, 2, 20, 20]
-    late = [Job(0, 3, 100, 10), Job(5, 3, 10, 10)]
+    late = [Rectangle(0, 3, 100, 10), Rectangle(5, 3, 10, 10)]
     assert run_easy(late, 3) == run_fcfs(late, 3) == [0, 100]
     with pytest.raises(ValueError, match="larger than the cluster"):
-        run_easy([Job(0, 4, 1, 1)], 3)
+        run_easy([Rectangle(0, 4, 1, 1)], 3)

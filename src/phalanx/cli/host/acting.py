@@ -12,9 +12,9 @@ from phalanx.cli.host.sending import look_again, tell_accepted
 from phalanx.cli.host.talking import HostFailure, ref_argument, refs_argument, talking
 from phalanx.cli.host.text import clean, painted, sizes
 from phalanx.client.daemon import job_path
-from phalanx.client.errors import ClientError, UsageError
+from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.job_request import check_name, check_priority, parse_topology
 from phalanx.client.shape import parse_members
-from phalanx.client.wish import check_name, check_priority, parse_topology
 
 _SHORT = output_option("table", "json")
 

@@ -11,11 +11,11 @@ import click
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure
 from phalanx.cli.host.text import clean
-from phalanx.client.errors import ClientError
-from phalanx.client.places import find_state
+from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_places import find_state
 
 if TYPE_CHECKING:
-    from phalanx.frontends.host.doctor import Finding, Surroundings
+    from phalanx.frontends.host.doctor import Diagnosis, Surroundings
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -67,7 +67,7 @@ def look_around(*, system: bool) -> Surroundings:
     return Surroundings(state_dir=state, devices=open_devices(None), system=system, settings=settings)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[Diagnosis]) -> None:
     size = max(len(finding.name) for finding in findings)
     for finding in findings:
         level = click.style(f"{finding.level:<4}", fg=_COLOURS[finding.level])

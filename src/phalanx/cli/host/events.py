@@ -13,7 +13,7 @@ from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import note, talking
 from phalanx.cli.host.text import clean, data_text, exact
 from phalanx.client.daemon import Daemon
-from phalanx.client.errors import UnreachableError
+from phalanx.client.daemon_errors import UnreachableError
 
 _AGAIN_S: Final = 0.5
 _AGAIN_S_MAX: Final = 60.0

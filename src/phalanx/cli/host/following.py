@@ -10,9 +10,9 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.text import clean, start_text
-from phalanx.client.connection import Answer
+from phalanx.client.connection import HttpReply
 from phalanx.client.daemon import Daemon, job_path
-from phalanx.client.errors import RefusedError
+from phalanx.client.daemon_errors import RefusedError
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 #: Jobs go on while their daemon is restarted, and so does who follows them.
@@ -184,7 +184,7 @@ def tame(line: str) -> str:
     return f"{shown}\x1b[0m" if len(parts) > 1 else shown
 
 
-def _ask(daemon: Daemon, ref: str, rank: int, attempt: int | None, offset: int, tail: int | None) -> Answer:
+def _ask(daemon: Daemon, ref: str, rank: int, attempt: int | None, offset: int, tail: int | None) -> HttpReply:
     query = {
         "rank": rank,
         "attempt": attempt,

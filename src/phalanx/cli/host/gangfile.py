@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
-from phalanx.client.errors import UsageError
+from phalanx.client.job_request import JobRequest, check_name, gang_of, name_of, options_of, read_umask, run_of, spread
 from phalanx.client.shape import choose_shape
-from phalanx.client.wish import Wish, check_name, gang_of, name_of, options_of, read_umask, run_of, spread
 
 #: Keys of a job that are not the gang's; the daemon reads the rest with the schema of scenarios.
 _JOB_KEYS: Final = ("name", "command", "run", "env", "cwd", "begin", "array", "singleton", "allow_infeasible", "hold")
@@ -27,7 +27,7 @@ _TEXTS: Final = frozenset({"name", "queue", "select", "tolerate", "together", "a
 Tree = dict[str, Any]
 
 
-def prepare_file(wish: Wish, file: Path, notes: list[str]) -> list[Tree]:
+def prepare_file(wish: JobRequest, file: Path, notes: list[str]) -> list[Tree]:
     """The jobs of a file."""
     entries = _read_gangs(file, notes)
     if wish.name is not None and len(entries) > 1:
@@ -68,7 +68,7 @@ def _read_gangs(file: Path, notes: list[str]) -> list[Any]:
     return gangs
 
 
-def _make_jobs(wish: Wish, entry: Tree, place: str, notes: list[str]) -> list[Tree]:
+def _make_jobs(wish: JobRequest, entry: Tree, place: str, notes: list[str]) -> list[Tree]:
     run, command = _read_run(entry, place)
     cwd = choose_cwd(wish.cwd or _word(run.pop("cwd", None)))
     added = [f"{name}={value}" for name, value in run.pop("env", {}).items()]
@@ -85,14 +85,14 @@ def _make_jobs(wish: Wish, entry: Tree, place: str, notes: list[str]) -> list[Tr
         "gang": {**_shape(wish, gang, command, notes), **gang_of(wish)},
         "run": {"command": command, "cwd": cwd, "env": env, "umask": read_umask(), **run, **run_of(wish)},
         **{key: entry[key] for key in ("singleton", "allow_infeasible", "hold") if key in entry},
-        **({"begin": options_of(Wish(begin=str(entry["begin"])))["begin"]} if "begin" in entry else {}),
+        **({"begin": options_of(JobRequest(begin=str(entry["begin"])))["begin"]} if "begin" in entry else {}),
         **options_of(wish),
     }
     array = wish.array if wish.array is not None else entry.get("array")
     return spread(job, None if array is None else str(array))
 
 
-def _shape(wish: Wish, gang: Tree, command: list[str], notes: list[str]) -> Tree:
+def _shape(wish: JobRequest, gang: Tree, command: list[str], notes: list[str]) -> Tree:
     """The gang with the shape that the command line names, if it names one."""
     if wish.gpus is None and wish.members is None and wish.cpus is None and wish.memory is None:
         return gang

@@ -12,7 +12,7 @@ import click
 
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import talking
-from phalanx.cli.host.text import clean, exact, instant, moment, table
+from phalanx.cli.host.text import can_show, clean, exact, instant, moment, table
 from phalanx.client.times import seconds_of
 
 _WIDTH: Final = 72
@@ -163,8 +163,4 @@ def _list_jobs(bars: Sequence[Bar], axis: _Axis) -> list[str]:
 
 
 def _choose_glyphs() -> dict[str, str]:
-    try:
-        "".join(_BLOCKS.values()).encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return _ASCII
-    return _BLOCKS
+    return _BLOCKS if can_show("".join(_BLOCKS.values())) else _ASCII

@@ -14,13 +14,13 @@ import click
 
 from phalanx.cli.host.options import parse_words
 from phalanx.cli.host.sbatch import Translation
-from phalanx.client.errors import UsageError
-from phalanx.client.wish import Wish, overlay
+from phalanx.client.daemon_errors import UsageError
+from phalanx.client.job_request import JobRequest, overlay
 
 
-def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes: list[str]) -> Wish:
+def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes: list[str]) -> JobRequest:
     """All header lines together; ours go before those of Slurm."""
-    ours = Wish()
+    ours = JobRequest()
     slurm = Translation(notes)
     for kind, rest, number in headers:
         place = f"{script}: line {number}"
@@ -42,7 +42,7 @@ def _split(rest: str, place: str) -> list[str]:
         raise UsageError(f"{place}: cannot be read: {bad}", "mend the quotes") from None
 
 
-def _parse_ours(words: list[str], place: str) -> Wish:
+def _parse_ours(words: list[str], place: str) -> JobRequest:
     try:
         return parse_words(words)
     except click.UsageError as bad:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.host.talking import HostFailure
-from phalanx.client.errors import ClientError
-from phalanx.client.places import find_state
+from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_places import find_state
 
 if TYPE_CHECKING:
     from phalanx.frontends.host.install import Installation

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from phalanx.cli.host.text import clean, table
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "csv")
 

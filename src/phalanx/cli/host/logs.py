@@ -7,7 +7,7 @@ import click
 from phalanx.cli.host.following import Follower, read_whole
 from phalanx.cli.host.talking import HostFailure, note, ref_argument, talking
 from phalanx.client.daemon import job_path
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
 
 
 def _rank(ctx: click.Context, param: click.Parameter, value: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from phalanx.client.wish import Wish
+from phalanx.client.job_request import JobRequest
 
 _OPTIONS: Final[tuple[Callable[[Callable[..., object]], Callable[..., object]], ...]] = (
     click.option("-g", "--gpus", metavar="N", help="GPUs: 4, a range 2:8 (elastic), or a share 0.5."),
@@ -47,12 +47,12 @@ def wish_options(function: Callable[..., object]) -> Callable[..., object]:
     return function
 
 
-def wish_of(params: Mapping[str, Any]) -> Wish:
+def wish_of(params: Mapping[str, Any]) -> JobRequest:
     """What was said with them."""
-    return Wish(**{field.name: params[field.name] for field in fields(Wish) if field.name in params})
+    return JobRequest(**{field.name: params[field.name] for field in fields(JobRequest) if field.name in params})
 
 
-def parse_words(words: list[str]) -> Wish:
+def parse_words(words: list[str]) -> JobRequest:
     """The same from words of a header line; what is no option of a job is a usage error."""
 
     @click.command("header", context_settings={"allow_interspersed_args": False}, add_help_option=False)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from phalanx.cli.host.talking import note
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
+from phalanx.client.job_request import JobRequest, make_submissions, name_of
 from phalanx.client.shape import choose_shape, find_launcher
-from phalanx.client.wish import Wish, make_submissions, name_of
 
 _GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
 _HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
@@ -23,7 +23,7 @@ _SCRIPT_BYTES: Final = 1 << 20
 Job = dict[str, Any]
 
 
-def prepare(wish: Wish, command: Sequence[str], *, each: bool, notes: list[str]) -> list[Job]:
+def prepare(wish: JobRequest, command: Sequence[str], *, each: bool, notes: list[str]) -> list[Job]:
     """The jobs that were asked for, checked as far as that is possible without the daemon."""
     if each:
         return prepare_lines(wish, command, sys.stdin, notes)
@@ -43,7 +43,7 @@ def prepare(wish: Wish, command: Sequence[str], *, each: bool, notes: list[str])
     return make_submissions(wish, command, os.environ, notes)
 
 
-def prepare_lines(wish: Wish, command: Sequence[str], source: Any, notes: list[str]) -> list[Job]:
+def prepare_lines(wish: JobRequest, command: Sequence[str], source: Any, notes: list[str]) -> list[Job]:
     """One job for each line that is neither blank nor a comment; each is run by the shell."""
     if command:
         raise UsageError(
@@ -65,7 +65,7 @@ def prepare_lines(wish: Wish, command: Sequence[str], source: Any, notes: list[s
     return list(_jobs_of_lines(wish, lines, notes))
 
 
-def _jobs_of_lines(wish: Wish, lines: Sequence[str], notes: list[str]) -> Iterator[Job]:
+def _jobs_of_lines(wish: JobRequest, lines: Sequence[str], notes: list[str]) -> Iterator[Job]:
     # Everything but the command and the name is the same for all lines (or for all that begin with a launcher),
     # and so is made and checked once.
     bases: dict[str | None, Job] = {}
@@ -80,7 +80,7 @@ def _jobs_of_lines(wish: Wish, lines: Sequence[str], notes: list[str]) -> Iterat
         yield {**base, "name": name, "run": {**base["run"], "command": ["/bin/sh", "-c", line]}}
 
 
-def _make_base(wish: Wish, launcher: list[str], notes: list[str]) -> Job:
+def _make_base(wish: JobRequest, launcher: list[str], notes: list[str]) -> Job:
     named = replace(wish, name=wish.name or "line")
     if launcher:
         shape = choose_shape(wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=launcher, notes=notes)
@@ -115,11 +115,11 @@ def read_headers(file: Path) -> list[tuple[str, str, int]]:
 
 
 def prepare_script(
-    wish: Wish, command: Sequence[str], headers: Sequence[tuple[str, str, int]], notes: list[str]
+    wish: JobRequest, command: Sequence[str], headers: Sequence[tuple[str, str, int]], notes: list[str]
 ) -> list[Job]:
     """A script that says itself what it needs; the command line goes before it."""
     from phalanx.cli.host.headers import wish_of_headers
-    from phalanx.client.wish import overlay
+    from phalanx.client.job_request import overlay
 
     told = wish_of_headers(command[0], headers, notes)
     if wish.gpus and ":" in wish.gpus and wish.members is None:

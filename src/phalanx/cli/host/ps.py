@@ -83,7 +83,7 @@ def ps(
             print_rows(rows, chosen, output, headers=not no_headers, none=nothing)
 
         if watch:
-            from phalanx.cli.host.watching import again
+            from phalanx.cli.host.redrawing import again
 
             again(once, _PAUSE_S)
         else:

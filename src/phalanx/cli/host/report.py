@@ -18,7 +18,7 @@ from phalanx.cli.host.listing import (
 )
 from phalanx.cli.host.talking import HostFailure, talking
 from phalanx.cli.host.text import clean, exact, span
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
 from phalanx.client.times import seconds_of
 
 _HOUR_S: Final = 3600

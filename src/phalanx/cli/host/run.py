@@ -16,7 +16,7 @@ from phalanx.cli.host.sending import send
 from phalanx.cli.host.talking import HostFailure, failing, note, talking
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, job_path
-from phalanx.client.errors import UsageError
+from phalanx.client.daemon_errors import UsageError
 
 _SECOND_S: Final = 2.0
 _INTERRUPTED: Final = 130

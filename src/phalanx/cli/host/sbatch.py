@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Final
 
 from phalanx.cli.host.text import now
-from phalanx.client.errors import UsageError
-from phalanx.client.wish import Wish
+from phalanx.client.daemon_errors import UsageError
+from phalanx.client.job_request import JobRequest
 
 #: Short letters of sbatch, for options that take a value.
 _SHORT: Final = {
@@ -76,7 +76,7 @@ class Translation:
                 why = _WORDS.get(name, "phalanx knows no such thing")
                 self._notes.append(f"{place}: --{name} means nothing here: {why}")
 
-    def finish(self, script: str) -> Wish:
+    def finish(self, script: str) -> JobRequest:
         """Everything together."""
         self._check_nodes()
         tasks = self._tasks()
@@ -91,7 +91,7 @@ class Translation:
             )
         after, singleton = self._dependency()
         exported = self._export()
-        return Wish(
+        return JobRequest(
             gpus=None if gpus is None else str(gpus),
             members=str(tasks),
             cpus=None if cpus is None else str(cpus),

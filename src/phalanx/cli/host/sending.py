@@ -14,7 +14,7 @@ from phalanx.cli.host.listing import dump
 from phalanx.cli.host.talking import note
 from phalanx.cli.host.text import clean, painted, start_text
 from phalanx.client.daemon import Daemon, job_path
-from phalanx.client.errors import ClientError, UsageError
+from phalanx.client.daemon_errors import ClientError, UsageError
 
 #: Below the daemon's bound for one request; more is sent in parts, each of them whole.
 _PART_BYTES: Final = 48 << 20

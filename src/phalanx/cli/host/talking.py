@@ -8,16 +8,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.failure import Failure
+from phalanx.cli.failure import CommandFailure
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, open_daemon
-from phalanx.client.errors import ClientError
+from phalanx.client.daemon_errors import ClientError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class HostFailure(Failure):
+class HostFailure(CommandFailure):
     """A verb that did not work: what and why, and below it what to do next."""
 
     def __init__(self, bad: ClientError) -> None:

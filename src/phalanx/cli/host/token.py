@@ -11,8 +11,8 @@ from typing import Any, cast
 import click
 
 from phalanx.cli.host.talking import HostFailure, failing
-from phalanx.client.errors import ClientError
-from phalanx.client.places import find_place
+from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_places import find_place
 from phalanx.client.times import seconds_of
 
 

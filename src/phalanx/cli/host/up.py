@@ -13,8 +13,8 @@ from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure, failing, talking
 from phalanx.cli.host.text import clean, span
 from phalanx.client.daemon import Daemon, check_version, open_daemon
-from phalanx.client.errors import ClientError, RefusedError, UnreachableError
-from phalanx.client.places import Place, answers, find_place, find_state, read_place
+from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError
+from phalanx.client.daemon_places import Place, answers, find_place, find_state, read_place
 
 Status = dict[str, Any]
 
@@ -45,7 +45,7 @@ def up(
         _tell_running(fake_gpus, policy, tcp, output)
         return
     with failing():
-        from phalanx.client.starting import command_of, prepare_state, start_daemon
+        from phalanx.client.daemon_starting import command_of, prepare_state, start_daemon
 
         if foreground:
             prepare_state(state)
@@ -114,7 +114,7 @@ def down() -> None:
             pass  # it was quicker than its answer
         finally:
             daemon.close()
-        from phalanx.client.starting import wait_until_gone
+        from phalanx.client.daemon_starting import wait_until_gone
 
         if not wait_until_gone(place):
             raise ClientError(

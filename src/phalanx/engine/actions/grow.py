@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.fairshare import StandingKey
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.reclaimable import Occupant
@@ -60,7 +60,7 @@ class Grower:
 class Growth:
     """Hands idle room out, after everybody had a chance to start."""
 
-    def __init__(self, session: Session, calendar: Calendar, ahead_us: int) -> None:
+    def __init__(self, session: Session, calendar: RoomAhead, ahead_us: int) -> None:
         """`ahead_us`: when the next reservation or window begins, which is when room lent under it goes back."""
         self.session, self.calendar, self.ahead_us = session, calendar, ahead_us
         self.now = session.snapshot.now_us

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.making_room.loans import call_back_tails
 from phalanx.engine.making_room.permits import Claimant, Permits
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release
@@ -18,14 +18,14 @@ from phalanx.engine.session import Session
 from phalanx.model.plan import Cause, Seats
 
 
-def shrink_pinned(session: Session, reclaimable: Reclaimable, calendar: Calendar) -> None:
+def shrink_pinned(session: Session, reclaimable: Reclaimable, calendar: RoomAhead) -> None:
     """Gangs that are larger than people want them."""
     for occupant, role, more in _list_pinned(session, reclaimable):
         if more < 0:
             _shrink(session, reclaimable, calendar, occupant, role, -more)
 
 
-def grow_pinned(session: Session, reclaimable: Reclaimable, calendar: Calendar) -> None:
+def grow_pinned(session: Session, reclaimable: Reclaimable, calendar: RoomAhead) -> None:
     """Gangs that are smaller than people want them."""
     for occupant, role, more in _list_pinned(session, reclaimable):
         if more > 0:
@@ -46,7 +46,7 @@ def _list_pinned(session: Session, reclaimable: Reclaimable) -> list[tuple[Occup
 
 
 def _shrink(
-    session: Session, reclaimable: Reclaimable, calendar: Calendar, occupant: Occupant, role: int, count: int
+    session: Session, reclaimable: Reclaimable, calendar: RoomAhead, occupant: Occupant, role: int, count: int
 ) -> None:
     seats = occupant.seats[role]
     left = drop_tail(session.fleet, occupant.gang.roles[role].shape, seats, count)
@@ -57,7 +57,7 @@ def _shrink(
 
 
 def _grow(
-    session: Session, reclaimable: Reclaimable, calendar: Calendar, occupant: Occupant, role: int, count: int
+    session: Session, reclaimable: Reclaimable, calendar: RoomAhead, occupant: Occupant, role: int, count: int
 ) -> None:
     need = session.need_of(occupant.gang, role)
     asked = need.vector * count

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phalanx.engine.ends import expected_ends
-from phalanx.engine.kernels.fill import Room, choose_nodes
+from phalanx.engine.kernels.fill import SlotRoom, choose_nodes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.policy import Policy
@@ -153,7 +153,7 @@ class SingleFormWalk:
 
     def _choose(self, size: int, slots: IntArray, free: IntArray, first: IntArray | None) -> tuple[IntArray, IntArray]:
         walked = None if first is None else self._walked(first)
-        room = Room(self.snapshot.fleet, self._walked(slots), [], [self._walked(free)], walked)
+        room = SlotRoom(self.snapshot.fleet, self._walked(slots), [], [self._walked(free)], walked)
         chosen = choose_nodes(room, self.role, size)
         assert chosen is not None, "the sums promised a place"
         return chosen

@@ -1,4 +1,11 @@
-"""What whoever takes or grows needs to know of the walk that it happens in."""
+"""What the walk, and whoever makes room or grows, may ask of what lies ahead.
+
+Two calendars stand behind this port. `engine.calendar.short` knows ends and one reservation per pool: room
+then only grows with time except at the reservations' starts, so a few arrays answer everything. `engine.calendar.long`
+knows any number of reservations, promises and windows, and answers from a line of time per node. The walk
+(`engine.actions.allocate`) is written once, over the port: what is decided must not depend on which of
+the two answers, only how fast. `tests/property/test_two_calendars.py` holds them to that.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,22 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from phalanx.engine.kernels.slots import Need
+from phalanx.engine.order.turns import Offer
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places
 from phalanx.engine.room.view import Exempt, View
+from phalanx.engine.session import PlacementKey
+from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
-from phalanx.model.plan import Seats
+from phalanx.model.plan import Guest, Reservation, Seats
+from phalanx.model.reason import Code
 
 
-class Calendar(Protocol):
-    """Room now and under the reservations, as one walk keeps it."""
+class RoomAhead(Protocol):
+    """RoomAhead now and under the reservations: all that making room and growing need to know."""
 
     def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
-        """What may be used from now until `gone_us` if these releases were given. The view may be written to."""
+        """What may be used from now until `gone_us` if these releases were made. The view may be written to."""
         ...
 
     def name_devices(self, form: Form, places: Places) -> Places:
@@ -30,4 +41,85 @@ class Calendar(Protocol):
 
     def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
         """Seats are taken from now until `gone_us`; with sign -1 that is undone."""
+        ...
+
+
+class Calendar(RoomAhead, Protocol):
+    """What the walk asks: may this turn start now, and if not, when."""
+
+    dismisses: bool  # whether `worth_a_look` and `ceiling` ever say no; if not, every turn is visited
+    gave_up: bool  # the last search for places ended undecided, for lack of steps
+
+    # -- who is worth a look
+
+    def worth_a_look(self, block: IntArray) -> BoolArray:
+        """Of turns that fill around reservations, those not yet known to fail. RoomAhead only shrinks within a walk."""
+        ...
+
+    def ceiling(self, turn: int) -> int:
+        """A turn that is larger than this is known to fail."""
+        ...
+
+    def delays_surely(self, turn: int) -> bool:
+        """Whether sums alone show that starting this turn would delay a reservation."""
+        ...
+
+    def forget_refusals(self) -> None:
+        """RoomAhead was given back: whoever was known to fail may fit now."""
+        ...
+
+    # -- starting
+
+    def open_turn(self, turn: int) -> None:
+        """Its turn has come: what was promised to it is its own again."""
+        ...
+
+    def look_ahead(self) -> None:
+        """Somebody wants to fill around the reservations: they must be known from here on."""
+        ...
+
+    def has_room(self, turn: int, offer: Offer) -> bool:
+        """Whether so many fit now, whatever lies ahead."""
+        ...
+
+    def find_now(self, turn: int, offer: Offer) -> Places | None:
+        """Places from now until the turn is gone, out of every reservation's way; held until `start`."""
+        ...
+
+    def find_as_guest(self, turn: int, offer: Offer) -> tuple[Places, Guest] | None:
+        """Places now, from which it must go when the owner of a reservation comes; held until `start`."""
+        ...
+
+    def find_promised(self, turn: int) -> Places | None:
+        """Places that were promised to it for this very instant; held until `start`."""
+        ...
+
+    def hold(self, form: Form, places: Places) -> Places:
+        """Places that somebody else found, with real devices; held until `start`."""
+        ...
+
+    def start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
+        """The turn starts on the places that are held for it, and has been written into the session."""
+        ...
+
+    # -- reserving
+
+    def reserve(self, turn: int, key: PlacementKey) -> bool:
+        """A blocked turn gets the earliest start there is; False if none could be found."""
+        ...
+
+    def list_reserved(self) -> list[tuple[int, int]]:
+        """(turn, start) of everybody who has a start ahead."""
+        ...
+
+    def list_reservations(self) -> tuple[Reservation, ...]:
+        """The reservations of this walk."""
+        ...
+
+    def next_start_us(self) -> int:
+        """The first reserved start, or window."""
+        ...
+
+    def why_not(self, turn: int, *, filling: bool) -> Code:
+        """Of a turn that has room now and did not start: what keeps it waiting."""
         ...

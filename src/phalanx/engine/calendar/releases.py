@@ -108,7 +108,7 @@ def view_at(session: Session, ends: Ends, at_us: int) -> View:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Start:
+class EarliestStart:
     """When and where a blocked gang will start, and what is free then without it."""
 
     at_us: int
@@ -118,7 +118,7 @@ class Start:
 
 def find_start(
     session: Session, key: PlacementKey, size: int, known_us: int = NEVER, *, guests_leave: bool = True
-) -> Start | None:
+) -> EarliestStart | None:
     """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
     ends = collect_ends(session, guests_leave=guests_leave)
     at_us = known_us if known_us != NEVER else _find_instant(session, ends, key, size)
@@ -127,7 +127,7 @@ def find_start(
     view = view_at(session, ends, at_us)
     wish = Wish(key.form, size, key.exempt, first=_busy_now(session, view, key))
     places = place(view, wish)
-    return None if isinstance(places, NoPlace) else Start(at_us, places, view)
+    return None if isinstance(places, NoPlace) else EarliestStart(at_us, places, view)
 
 
 def find_shadow(session: Session, key: PlacementKey, size: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.engine.calendar.releases import collect_ends
 from phalanx.engine.kernels.devices import keep_devices
-from phalanx.engine.kernels.fill import Room, choose_nodes
+from phalanx.engine.kernels.fill import SlotRoom, choose_nodes
 from phalanx.engine.kernels.lanes import LaneTable, cut_lanes, trace_lanes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
@@ -230,7 +230,9 @@ class Timeline:
         room = make_room(self.session.view, row, first(role), None)
         walked = slots if self.fleet.walk_trivial else slots[self.fleet.walk]
         asked = room.asked if at_us == self.now else [walked]  # what is free now says nothing of room left then
-        room = Room(room.fleet, walked, room.unasked, asked, room.first, room.company if at_us == self.now else None)
+        room = SlotRoom(
+            room.fleet, walked, room.unasked, asked, room.first, room.company if at_us == self.now else None
+        )
         chosen = choose_nodes(room, role, size)
         if chosen is None:
             return None

@@ -12,7 +12,7 @@ from phalanx.engine.invariants.findings import Promise, Violation
 from phalanx.engine.invariants.reading import (
     Claim,
     Held,
-    Room,
+    Recount,
     expected_end,
     find_rows,
     held_after,
@@ -239,7 +239,7 @@ def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Vio
     Starts are left out. They begin when the seats are free, which is for whoever carries the plan out.
     """
     gone = [change.row for change in changes]
-    room = Room(snapshot, gone)
+    room = Recount(snapshot, gone)
     for change in changes:
         claim = claim_of(snapshot, change)
         if claim is not None:

@@ -18,7 +18,7 @@ from phalanx.engine.invariants.changes import (
 from phalanx.engine.invariants.findings import Promise, Violation
 from phalanx.engine.invariants.reading import (
     Claim,
-    Room,
+    Recount,
     admits,
     asked_by,
     expected_end,
@@ -130,7 +130,7 @@ def _check_together(snapshot: Snapshot, numbers: Iterable[int], verb: str) -> It
 
 def _check_room(snapshot: Snapshot, changes: Sequence[Change], claims: Sequence[Claim]) -> Iterator[Violation]:
     """Everybody at once as the plan has it: those who start and change, beside those who stay as they are."""
-    room = Room(snapshot, gone=[change.row for change in changes])
+    room = Recount(snapshot, gone=[change.row for change in changes])
     for claim in claims:
         room.take(claim)
     yield from room.check("running and starting gangs")
@@ -226,7 +226,7 @@ def _check_calendar(
     for at_us in sorted({claim.start_us for claim in promised}):
         gone = [row for row in running if row in changed or expected_end(snapshot, row) <= at_us]
         gone += [row for row in running if snapshot.running.guest[row]]
-        room = Room(snapshot, gone)
+        room = Recount(snapshot, gone)
         for claim in (*starts, *kept, *promised):
             if claim.start_us <= at_us < claim.end_us and claim.number not in guests:
                 room.take(claim)

@@ -141,7 +141,7 @@ def admits(node: Node, shape: Shape) -> bool:
     return all(labels.get(label) in values for label, values in shape.select)
 
 
-class Room:
+class Recount:
     """What every node has left, from its capacity and the seats on it."""
 
     def __init__(self, snapshot: Snapshot, gone: Iterable[int] = ()) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from phalanx.engine.invariants.findings import Promise, Violation
-from phalanx.engine.invariants.reading import Held, Room, held_by, list_alive, name_of, sizes_of, units_of, walk_up
+from phalanx.engine.invariants.reading import Held, Recount, held_by, list_alive, name_of, sizes_of, units_of, walk_up
 from phalanx.engine.invariants.seats import check_device_use, check_sizes
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Guest
@@ -119,7 +119,7 @@ def _check_degraded(snapshot: Snapshot, gang: Gang, row: int, held: Held) -> Ite
 
 def _check_free(snapshot: Snapshot) -> Iterator[Violation]:
     """Free amounts and free devices are what the seats leave, and nothing is below zero."""
-    nodes, room = snapshot.nodes, Room(snapshot)
+    nodes, room = snapshot.nodes, Recount(snapshot)
     for what, said, summed in (("units", nodes.free, room.free), ("devices", nodes.device_free, room.devices)):
         for index in np.flatnonzero((said != summed).any(axis=1)).tolist():
             story = f"{said[index].tolist()} {what} free, and its gangs leave {summed[index].tolist()}"

@@ -52,7 +52,7 @@ class Company:
 
 
 @dataclass(slots=True, eq=False)
-class Room:
+class SlotRoom:
     """Slots of one shape over the walk order, with what breaks ties between equal places."""
 
     fleet: Fleet
@@ -69,9 +69,9 @@ class Room:
             self.sums[level] = _reduce(self.fleet, self.slots, level)
         return self.sums[level]
 
-    def with_slots(self, slots: IntArray) -> Room:
+    def with_slots(self, slots: IntArray) -> SlotRoom:
         """The same places with other slots and no preference among them."""
-        return Room(self.fleet, slots, self.unasked, self.asked, company=self.company)
+        return SlotRoom(self.fleet, slots, self.unasked, self.asked, company=self.company)
 
 
 def _reduce(fleet: Fleet, walked: IntArray, level: int) -> IntArray:
@@ -80,9 +80,9 @@ def _reduce(fleet: Fleet, walked: IntArray, level: int) -> IntArray:
     return np.add.reduceat(walked, fleet.run_starts[level])
 
 
-def compute_capability(fleet: Fleet, sums: dict[int, IntArray] | Room, role: RoleForm, level: int) -> IntArray:
+def compute_capability(fleet: Fleet, sums: dict[int, IntArray] | SlotRoom, role: RoleForm, level: int) -> IntArray:
     """The most members each run of a level holds, groups kept whole. One entry for the whole cluster."""
-    get = sums.run_sums if isinstance(sums, Room) else sums.__getitem__
+    get = sums.run_sums if isinstance(sums, SlotRoom) else sums.__getitem__
     if role.segment_size <= 1 or role.segment_level <= level:
         if level == ANYWHERE:
             return np.array([get(len(fleet.levels) - 1).sum()])
@@ -94,7 +94,7 @@ def compute_capability(fleet: Fleet, sums: dict[int, IntArray] | Room, role: Rol
     return np.add.reduceat(groups, at) * role.segment_size + np.maximum.reduceat(rest, at)
 
 
-def choose_nodes(room: Room, role: RoleForm, size: int) -> tuple[IntArray, IntArray] | None:
+def choose_nodes(room: SlotRoom, role: RoleForm, size: int) -> tuple[IntArray, IntArray] | None:
     """Nodes and member counts for `size` members, in rank order; None if no domain holds them."""
     fleet = room.fleet
     if len(room.slots) == 1:
@@ -121,7 +121,7 @@ def choose_nodes(room: Room, role: RoleForm, size: int) -> tuple[IntArray, IntAr
 Run = tuple[int, int, int]  # first and past-the-last position in walk order, and the level of the run
 
 
-def _choose_run(room: Room, role: RoleForm, size: int) -> Run | None:
+def _choose_run(room: SlotRoom, role: RoleForm, size: int) -> Run | None:
     """The run to place in: of the preferred level if one holds all, else of the next wider one, and so on."""
     fleet, level = room.fleet, max(role.prefer, role.require)
     if level == ANYWHERE and role.segment_size <= 1:  # nothing to compare: the whole cluster, if it holds them
@@ -140,7 +140,7 @@ def _choose_run(room: Room, role: RoleForm, size: int) -> Run | None:
     return (0, len(room.slots), ANYWHERE) if whole[0] >= size else None
 
 
-def _fewest_parts(room: Room, level: int, candidates: IntArray, part_level: int, size: int) -> IntArray:
+def _fewest_parts(room: SlotRoom, level: int, candidates: IntArray, part_level: int, size: int) -> IntArray:
     """Of runs that all hold the members, those that need the fewest runs of a tighter level for them."""
     starts, sums = room.fleet.run_starts[part_level], room.run_sums(part_level)
     needed = []
@@ -159,7 +159,7 @@ def _run_at(fleet: Fleet, level: int, index: int) -> Run:
     return int(starts[index]), int(high), level
 
 
-def _best_run(room: Room, level: int, candidates: IntArray, size: int) -> int:
+def _best_run(room: SlotRoom, level: int, candidates: IntArray, size: int) -> int:
     """Of runs that all hold the members: the one whose use leaves the least fragmentation."""
     if len(candidates) > 1 and room.first is not None:
         wanted = np.minimum(_reduce(room.fleet, room.first, level)[candidates], size)
@@ -187,7 +187,7 @@ def _least(values: IntArray, candidates: IntArray) -> IntArray:
     return least
 
 
-def _place_preferred(room: Room, run: Run, size: int, counts: IntArray) -> None:
+def _place_preferred(room: SlotRoom, run: Run, size: int, counts: IntArray) -> None:
     """Place members in a run, using the preferred slots before any other."""
     if room.first is None:
         _place(room, run, size, counts)
@@ -202,7 +202,7 @@ def _place_preferred(room: Room, run: Run, size: int, counts: IntArray) -> None:
     _place(room.with_slots(room.slots - wanted), run, size - total, counts)
 
 
-def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
+def _place(room: SlotRoom, run: Run, size: int, counts: IntArray) -> None:
     """Descend from a run that holds `size` members to the nodes, adding to `counts`."""
     low, high, level = run
     innermost = len(room.fleet.levels) - 1
@@ -229,7 +229,7 @@ def _place(room: Room, run: Run, size: int, counts: IntArray) -> None:
         counts[low] += size
 
 
-def _split(room: Room, level: int, offset: int, sums: IntArray, size: int) -> tuple[IntArray, int, int]:
+def _split(room: SlotRoom, level: int, offset: int, sums: IntArray, size: int) -> tuple[IntArray, int, int]:
     """Fewest runs, fullest first: those taken whole, the one for the rest (-1: none), and the rest."""
     runs = sums.nonzero()[0]
     if room.unasked or not room.fleet.walk_trivial:
@@ -250,7 +250,7 @@ def _split(room: Room, level: int, offset: int, sums: IntArray, size: int) -> tu
     return order[:whole] + offset, _best_run(room, level, holding + offset, rest), rest
 
 
-def _place_groups(room: Room, role: RoleForm, run: Run, size: int, counts: IntArray) -> int:
+def _place_groups(room: SlotRoom, role: RoleForm, run: Run, size: int, counts: IntArray) -> int:
     """Place whole groups over the runs of the segment's level; the answer is the run of a smaller last group."""
     fleet, level = room.fleet, role.segment_level
     run = _narrow_for_groups(room, role, run, size)
@@ -273,7 +273,7 @@ def _place_groups(room: Room, role: RoleForm, run: Run, size: int, counts: IntAr
     return int(offset) + last if last >= 0 else -1
 
 
-def _narrow_for_groups(room: Room, role: RoleForm, run: Run, size: int) -> Run:
+def _narrow_for_groups(room: SlotRoom, role: RoleForm, run: Run, size: int) -> Run:
     """Go down while one run of the next level holds all groups."""
     while run[2] + 1 <= role.segment_level:
         level = run[2] + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.permits import Claimant, Permits
 from phalanx.engine.reclaimable import Occupant, Release
@@ -27,7 +27,7 @@ Moved = tuple[Places, tuple[tuple[Occupant, tuple[Seats, ...]], ...]]
 
 
 def find_moves(
-    permits: Permits, who: Claimant, calendar: Calendar, claimant: Wish, start_us: Callable[[], int]
+    permits: Permits, who: Claimant, calendar: RoomAhead, claimant: Wish, start_us: Callable[[], int]
 ) -> Moved | None:
     """Places for the claimant and for everybody who makes way, or None."""
     movable = [
@@ -58,7 +58,7 @@ def _cost_us(occupant: Occupant) -> int:
 class _Moving:
     """Tries sets of gangs that make way: one, then more."""
 
-    def __init__(self, calendar: Calendar, claimant: Wish, fleet: Fleet) -> None:
+    def __init__(self, calendar: RoomAhead, claimant: Wish, fleet: Fleet) -> None:
         self.calendar, self.claimant, self.fleet = calendar, claimant, fleet
 
     def find(self, movable: Sequence[Occupant]) -> Moved | None:

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.calendar.releases import find_start
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
@@ -54,7 +54,7 @@ class RoomFound:
 class RoomFinder:
     """Finds room for one gang after the other, within one walk."""
 
-    def __init__(self, session: Session, turns: Turns, calendar: Calendar, reclaimable: Reclaimable) -> None:
+    def __init__(self, session: Session, turns: Turns, calendar: RoomAhead, reclaimable: Reclaimable) -> None:
         """Nobody has failed yet."""
         self.session, self.turns, self.calendar, self.reclaimable = session, turns, calendar, reclaimable
         self.permits = Permits(session, reclaimable)

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from phalanx.engine.kernels.fill import Company, Room, choose_nodes, compute_capability
+from phalanx.engine.kernels.fill import Company, SlotRoom, choose_nodes, compute_capability
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.room.packing import BudgetSpent, PackingProblem, Part, Search, pack_devices
 from phalanx.engine.room.view import NOBODY, Exempt, SlotRow, View, find_need
@@ -99,7 +99,7 @@ def retake(view: View, form: Form, places: Places) -> None:
             view.take_seats(find_need(view.fleet, gang.roles[seats.role].shape), seats)
 
 
-def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArray | None) -> Room:
+def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArray | None) -> SlotRoom:
     """Lay a shape's slots out over the walk order."""
     fleet = view.fleet
     slots = row.slots if inside is None else row.slots * inside
@@ -114,7 +114,7 @@ def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArra
         unasked = [amount[fleet.walk] for amount in unasked]
         asked = [amount[fleet.walk] for amount in asked]
         first = None if first is None else first[fleet.walk]
-    return Room(fleet, slots, unasked, asked, first, _company_of(view, row.need))
+    return SlotRoom(fleet, slots, unasked, asked, first, _company_of(view, row.need))
 
 
 def _company_of(view: View, need: Need) -> Company | None:

@@ -33,7 +33,7 @@ class WalkOutcome(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RoomLeft:
     """What one placement key finds at the end of a cycle, in members of the role that fits worst."""
 
     needed: int  # of that role, if the form has its sizes inside; else 0: the turn's own size
@@ -68,7 +68,7 @@ def judge_pending(
 
 
 def _judge_turns(
-    session: Session, turns: Turns, impossible: BoolArray, walk: WalkOutcome, rooms: list[Room]
+    session: Session, turns: Turns, impossible: BoolArray, walk: WalkOutcome, rooms: list[RoomLeft]
 ) -> tuple[npt.NDArray[np.int8], IntArray, IntArray]:
     key = turns.key_index
     columns = np.array([(r.needed, r.in_total, r.on_nodes, r.in_domain) for r in rooms]).reshape(-1, 4)[key]
@@ -108,9 +108,9 @@ def _judge_limits(session: Session, turns: Turns, codes: npt.NDArray[np.int8], a
         codes[over], available[over] = code, caps[over]
 
 
-def measure_room(session: Session, key: PlacementKey, sums: dict[bytes, IntArray]) -> Room:
+def measure_room(session: Session, key: PlacementKey, sums: dict[bytes, IntArray]) -> RoomLeft:
     """What is left for a placement key, by the role furthest from fitting. `sums` remembers free amounts by pool."""
-    worst: Room | None = None
+    worst: RoomLeft | None = None
     for gang in key.form.gangs:
         for role in gang.roles:
             row = session.view.slots(role.shape, key.exempt)
@@ -118,7 +118,7 @@ def measure_room(session: Session, key: PlacementKey, sums: dict[bytes, IntArray
             totals = [int(free[c]) // a for c, a in zip(row.need.columns, row.need.amounts, strict=True)]
             total = 0 if row.need.missing is not None else min(totals, default=1 << 30)
             best = role_ceiling(session.view, role, max(gang.require, role.require), key.exempt)
-            room = Room(role.size, total, row.total, best)
+            room = RoomLeft(role.size, total, row.total, best)
             if worst is None or room.in_domain - room.needed < worst.in_domain - worst.needed:
                 worst = room
     assert worst is not None, "a form has at least one role"

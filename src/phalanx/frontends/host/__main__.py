@@ -23,9 +23,9 @@ import msgspec
 
 from phalanx import __version__
 from phalanx.control.spec.errors import BadInput
-from phalanx.control.tables import DEFAULT_WALLTIME_US
-from phalanx.frontends.host.api import CannotListen, Meters, TokenFileError, Tokens, serve
-from phalanx.frontends.host.clock import HostClock, Mark
+from phalanx.control.state import DEFAULT_WALLTIME_US
+from phalanx.frontends.host.api import CannotListen, PrometheusMeters, TokenFileError, Tokens, serve
+from phalanx.frontends.host.clock import ClockMark, HostClock
 from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Intake
@@ -147,7 +147,7 @@ def _remember_gpus(store: Store, told: argparse.Namespace) -> int | None:
 def _go_on(store: Store) -> HostClock:
     """The clock, from where it was written down last."""
     told = store.meta("clock")
-    mark = None if told is None else msgspec.json.decode(told, type=Mark)
+    mark = None if told is None else msgspec.json.decode(told, type=ClockMark)
     clock = HostClock(mark)
     if mark is None or mark.boot_id != clock.boot_id:
         # Once a boot is enough: from then on this clock is exact, whatever happens to the daemon.
@@ -168,7 +168,7 @@ def _make_hub(
     told: argparse.Namespace,
     places: Places,
     settings: Settings,
-    parts: tuple[HostClock, Store, HostLauncher, Inventory, Meters],
+    parts: tuple[HostClock, Store, HostLauncher, Inventory, PrometheusMeters],
 ) -> Hub:
     """Everything that the parts of the core share."""
     clock, store, launcher, devices, meters = parts
@@ -201,7 +201,7 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     devices, launcher, meters = (
         open_devices(told.fake_gpus),
         HostLauncher(places.runs, drop_privileges=told.system),
-        Meters(),
+        PrometheusMeters(),
     )
     hub = _make_hub(told, places, settings, (clock, store, launcher, devices, meters))
     about = {

@@ -15,7 +15,7 @@ from phalanx.frontends.host.ports import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ClockMark:
     """The cluster's clock beside the machine's, as it was written down last."""
 
     now_us: int
@@ -27,7 +27,7 @@ class Mark:
 class HostClock:
     """Microseconds since the first start of this state directory."""
 
-    def __init__(self, last: Mark | None = None) -> None:
+    def __init__(self, last: ClockMark | None = None) -> None:
         """Go on from the last mark; after a reboot by the time that the machine says it was off."""
         self.boot_id = read_boot_id()
         boottime_us = _boottime_us()
@@ -52,9 +52,9 @@ class HostClock:
         """Wait."""
         await asyncio.sleep(seconds)
 
-    def mark(self) -> Mark:
+    def mark(self) -> ClockMark:
         """What a later start goes on from."""
-        return Mark(self.now_us(), self.boot_id, _boottime_us(), time.time_ns() // 1000)
+        return ClockMark(self.now_us(), self.boot_id, _boottime_us(), time.time_ns() // 1000)
 
 
 def read_boot_id() -> str:

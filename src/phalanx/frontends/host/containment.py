@@ -35,7 +35,7 @@ _STOP_ROUNDS = 20
 _MAKE_TRIES = 10
 
 
-class Process:
+class ProcEntry:
     """One line of /proc: who somebody is, and whose child."""
 
     __slots__ = ("group", "parent", "pid", "session", "start", "state")
@@ -53,12 +53,12 @@ class Process:
         return self.state in "ZX"
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int) -> ProcEntry | None:
     """Who has this number now, or None."""
     stat = read_file(f"/proc/{pid}/stat")
     # The name may hold anything, brackets and blanks too; what follows the last bracket cannot.
     fields = stat.rpartition(b")")[2].split()
-    return Process(pid, fields) if len(fields) > 19 else None
+    return ProcEntry(pid, fields) if len(fields) > 19 else None
 
 
 def read_start(pid: int) -> int | None:
@@ -105,7 +105,7 @@ def list_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def send_signal(pid: int, number: int, is_ours: Callable[[Process], bool]) -> bool:
+def send_signal(pid: int, number: int, is_ours: Callable[[ProcEntry], bool]) -> bool:
     """Signal a process if, once held by a pidfd, it is still ours. True if it was sent."""
     try:
         fd = os.pidfd_open(pid)
@@ -225,7 +225,7 @@ def _is_marked(pid: int, mark: str, uid: int) -> bool:
 # ---------------------------------------------------------------------- groups
 
 
-class Group:
+class Cgroup:
     """A cgroup with all below it. One that does not exist is empty."""
 
     kind = WEAK
@@ -234,7 +234,7 @@ class Group:
         """`path` is absolute, in the hierarchy by which it is killed."""
         self.path = path
 
-    def part(self, name: str) -> Group:
+    def part(self, name: str) -> Cgroup:
         """The group of one member inside the group of its run."""
         return type(self)(f"{self.path}/{name}")
 
@@ -265,7 +265,7 @@ class Group:
         return True
 
 
-class Group2(Group):
+class Group2(Cgroup):
     """Version 2: the kernel kills the tree, those just being forked included."""
 
     kind = CGROUP2
@@ -280,7 +280,7 @@ class Group2(Group):
         write_file(f"{self.path}/cgroup.kill", "1")
 
 
-class Group1(Group):
+class Group1(Cgroup):
     """Version 1, by the freezer: nobody forks while everybody is killed."""
 
     kind = CGROUP1
@@ -315,7 +315,7 @@ def _is_inside(pid: int, folder: str) -> bool:
     return False
 
 
-def open_group(kind: str, path: str | None) -> Group | None:
+def open_group(kind: str, path: str | None) -> Cgroup | None:
     """The group that was made for a run, or None where there is none."""
     if not path:
         return None
@@ -336,7 +336,7 @@ class CgroupRoot:
         """`base` is the folder in the hierarchy that kills, `pids_base` that in another one that counts."""
         self.kind, self.base, self.pids_base = kind, base, pids_base
 
-    def make(self, run: str, uid: int, pids_max: int) -> Group | None:
+    def make(self, run: str, uid: int, pids_max: int) -> Cgroup | None:
         """A group for a run, with a bound on its processes where the machine has one; None if it cannot be made."""
         group = open_group(self.kind, f"{self.base}/{run}")
         assert group is not None
@@ -354,7 +354,7 @@ class CgroupRoot:
             _make_folder(f"{self.pids_base}/{run}")
         write_file(f"{self.pids_base or self.base}/{run}/pids.max", str(pids_max))
 
-    def admit(self, group: Group, name: str, pid: int, uid: int) -> bool:
+    def admit(self, group: Cgroup, name: str, pid: int, uid: int) -> bool:
         """Put a member that waits at the gate into a part of its own; False if that did not work."""
         part = group.part(name)
         if not _make_folder(part.path):
@@ -373,7 +373,7 @@ class CgroupRoot:
         assert group is not None
         done = group.remove()
         if self.pids_base is not None:
-            done = Group(f"{self.pids_base}/{run}").remove() and done
+            done = Cgroup(f"{self.pids_base}/{run}").remove() and done
         self.close()
         return done
 
@@ -393,7 +393,7 @@ class CgroupRoot:
                 continue
 
 
-def _lend(group: Group, uid: int) -> None:
+def _lend(group: Cgroup, uid: int) -> None:
     """Let the shim, which runs as the job's user, end what is inside; never move anybody in or out."""
     if uid == os.geteuid():
         return

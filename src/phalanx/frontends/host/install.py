@@ -18,10 +18,10 @@ from typing import Final
 
 import phalanx
 from phalanx.frontends.host.containment import OWN_LEAF
+from phalanx.frontends.host.places import SYSTEM_STATE
 
 UNIT_NAME: Final = "phalanx.service"
 SYSTEM_UNIT: Final = Path("/etc/systemd/system") / UNIT_NAME
-SYSTEM_STATE: Final = Path("/var/lib/phalanx")
 ADMIN_GROUP: Final = "phalanx"
 
 _MARK: Final = "# Written by `phalanx install`; changes belong into `systemctl edit phalanx`."

@@ -27,6 +27,10 @@ class Caller:
     admin: bool = False  # root, the daemon's own user, or a member of the admin group
     scope: str = "admin"  # of a token: read, submit or admin
 
+    def may_act_on(self, uid: int) -> bool:
+        """The one rule, of this user's jobs: one's own, or an administrator's any."""
+        return self.admin or self.uid == uid
+
 
 class Clock(Protocol):
     """Time as the daemon reads it."""
@@ -106,7 +110,7 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRun:
     """A run directory as it is found when the daemon starts."""
 
     run: str
@@ -160,7 +164,7 @@ class Launcher(Protocol):
         """Remove the directory of a run that was forgotten, logs and all; False if its shim is still there."""
         ...
 
-    async def find(self) -> list[Found]:
+    async def find(self) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         ...
 

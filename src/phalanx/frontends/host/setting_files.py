@@ -29,7 +29,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SettingFiles:
     """The files that count, weakest first, and what was left aside."""
 
     sources: tuple[Source, ...]
@@ -38,11 +38,11 @@ class Found:
 
 def find_sources(
     state_dir: Path, *, env: Mapping[str, str], cwd: Path, system: bool, system_file: Path | None
-) -> Found:
+) -> SettingFiles:
     """Read what is there; a file that is not there says nothing."""
     named = env.get(CONFIG_VARIABLE)
     if named:
-        return Found(() if named == "none" else (_read_named(Path(named)),), ())
+        return SettingFiles(() if named == "none" else (_read_named(Path(named)),), ())
     paths = [system_file or SYSTEM_FILE]
     if not system:
         paths += [find_user_file(env), state_dir / "config.toml"]
@@ -51,9 +51,9 @@ def find_sources(
     # Settings can name Python files that are run: what lies about in a shared folder is not to be trusted.
     stranger = None if system else _find_stranger(project)
     if stranger is not None:
-        return Found(tuple(sources), (f"{project}: {stranger}; its settings do not count",))
+        return SettingFiles(tuple(sources), (f"{project}: {stranger}; its settings do not count",))
     found = None if system else _read_if_there(project)
-    return Found((*sources, *([found] if found else [])), ())
+    return SettingFiles((*sources, *([found] if found else [])), ())
 
 
 def find_user_file(env: Mapping[str, str]) -> Path:

@@ -25,7 +25,7 @@ from phalanx.control.spec.reader import Raw, raw_of
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.setting_files import Source, find_sources
-from phalanx.frontends.host.strangers import DISPLAY_PROCESSES, SMALL_BYTES
+from phalanx.frontends.host.stranger_watch import DISPLAY_PROCESSES, SMALL_BYTES
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.policy import LENGTHS, POLICIES, BadOption, UnknownPolicy
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from phalanx.control.forward import Arrival, End, Foresight, Forward, Happens, Remains
+from phalanx.control.forward import Arrival, End, Forward, Happens
+from phalanx.control.loop import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.frontends.sim.ledger import Ledger, placement_of
 from phalanx.frontends.sim.metrics import compute_metrics, find_horizon
-from phalanx.frontends.sim.progress import Progress
+from phalanx.frontends.sim.progress import GangProgress
 from phalanx.frontends.sim.result import COMPLETED, DEADLOCKED, RUNNING, Entry, GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.scribe import LEAVES
@@ -74,7 +75,7 @@ class Barrier:
         """`squads` in file order."""
         self.state, self.squads, self.ledger = state, squads, Ledger(state)
         self._squad_by_member = {name: squad for squad in squads for name in squad.names}
-        self._lives = {squad.gang.name: Progress(squad.gang, self.ledger.books) for squad in squads}
+        self._lives = {squad.gang.name: GangProgress(squad.gang, self.ledger.books) for squad in squads}
 
     def squad_of(self, number: int) -> Squad:
         """Whose member this is."""
@@ -177,7 +178,7 @@ class Barrier:
         for life in self._lives.values():
             life.advance(now_us)
 
-    def _whose(self, number: int) -> tuple[Squad, Progress]:
+    def _whose(self, number: int) -> tuple[Squad, GangProgress]:
         squad = self.squad_of(number)
         return squad, self._lives[squad.gang.name]
 

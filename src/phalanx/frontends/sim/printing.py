@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from phalanx.control.spec.quantity import SECOND_US
-from phalanx.frontends.sim.gantt import ROWS_MAX, span
 from phalanx.frontends.sim.result import COMPLETED, GangResult, SimResult
+from phalanx.frontends.sim.text_gantt import ROWS_MAX, span
 
 _NODES_SHOWN_MAX: Final = 4
 _REASONS_SHOWN_MAX: Final = 20
@@ -24,20 +24,6 @@ class Sheet:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right_from: int = 1
-
-
-def plain_lines(sheet: Sheet) -> list[str]:
-    """The table as aligned text without any drawing characters, fit for a file or a pipe."""
-    table = [sheet.headers, *sheet.rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(sheet.headers))]
-    lines = [sheet.title] if sheet.title else []
-    for row in table:
-        cells = [
-            f"{cell:>{width}}" if column >= sheet.right_from else f"{cell:<{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
 
 
 def gang_sheet(result: SimResult) -> Sheet | None:
@@ -139,8 +125,9 @@ _METRIC_ROWS: Final[tuple[tuple[str, str, Callable[[object], str]], ...]] = (
 )
 _ALWAYS: Final = frozenset({"wait_s_mean", "wait_s_max", "makespan_s", "utilization", "goodput"})
 
-#: Where device time went, in words; what is always there is already in utilization and goodput.
-_LEDGER_WORDS: Final = {
+#: Parts of the ledger as people read them.
+LEDGER_WORDS: Final[Mapping[str, str]] = {
+    "productive": "productive",
     "startup": "starting up",
     "snapshot": "saving",
     "restore": "restoring",
@@ -157,7 +144,9 @@ _LEDGER_WORDS: Final = {
 def _ledger_rows(ledgers: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
     """Parts of the ledger that somebody spent time on, as shares of the capacity."""
     rows = []
-    for part, words in _LEDGER_WORDS.items():
+    for part, words in LEDGER_WORDS.items():
+        if part == "productive":
+            continue  # the row above the ledger, goodput, is the same number
         shares = [_share(ledger.get(part), ledger.get("capacity")) for ledger in ledgers]
         if any(shares):
             rows.append((f"  {words}", *(_percent(share) for share in shares)))

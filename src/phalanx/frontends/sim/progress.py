@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from phalanx.control.forward import Foresight
+from phalanx.control.loop import Foresight
 from phalanx.model.gang import Gang
 
 #: All the work of a job. So fine that a stretch rounded down is off by less than 2**-36 µs of run time.
@@ -21,7 +21,7 @@ WHOLE: Final = 1 << 96
 Waits = tuple[tuple[str, int], ...]  # part of the ledger, how long
 
 
-class Progress:
+class GangProgress:
     """What a gang has done, has saved, and is about to do; `books` gets its µs × units by part of the ledger."""
 
     __slots__ = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from phalanx.control.explain import explain_pending
-from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.forward import Arrival, Forward, Happens, Refusals
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -39,8 +39,12 @@ def simulate(
     seed: int = 0,
     progress: Progress | None = None,
     check: Callable[[State], None] | None = None,
+    refusals: Refusals | None = None,
 ) -> SimResult:
-    """Run one scenario under one policy to its end. The options are those of a policy given by its name."""
+    """Run one scenario under one policy to its end. The options are those of a policy given by its name.
+
+    `refusals`: what the world will not carry out of a plan; it carries out everything if nobody says otherwise.
+    """
     chosen = policy if isinstance(policy, Policy) else named(policy, options)
     state = make_state(scenario)
     if chosen.name == "pod-fifo":
@@ -50,11 +54,11 @@ def simulate(
     ]
     world = World(state, {gang.name: truth for gang, truth in zip(scenario.gangs, scenario.true_runs, strict=True)})
     scribe = Scribe(state, world)
-    forward = Forward(state, chosen, world, scribe, ledger=True)
+    forward = Forward(state, chosen, world, scribe, ledger=True, refusals=refusals)
     forward.check = check
     forward.run(arrivals, happenings(scenario, seed), scenario.until_us, progress)
-    if scenario.until_us is not None:
-        state.now_us = max(state.now_us, scenario.until_us) if len(state.running) else state.now_us
+    if scenario.until_us is not None and len(state.running):
+        state.look_from(scenario.until_us)
     gangs = collect_results(scenario, state, scribe, explain_pending(state, chosen))
     horizon = find_horizon(gangs, scenario.until_us)
     world.close_all(horizon[1])
@@ -135,7 +139,7 @@ def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) ->
         infeasible = reason is not None and reason[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
         return "infeasible" if infeasible else PENDING, reason
     if phase is Phase.STARTING:
-        start_s = int(state.running.columns["start_us"][record.row]) / 1e6
+        start_s = state.start_of(number) / 1e6
         message = f"has its places and starts at {start_s:g} s, when others have left them"
         return PENDING, (Code.CAPACITY, message, gang.members_min, 0)
     if phase is Phase.DEGRADED:

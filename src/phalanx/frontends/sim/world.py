@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from phalanx.control.forward import End, Foresight, Remains
+from phalanx.control.forward import End
+from phalanx.control.loop import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.ledger import Ledger
-from phalanx.frontends.sim.progress import Progress
+from phalanx.frontends.sim.progress import GangProgress
 from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Plan, Resize, Seats
@@ -28,8 +29,8 @@ class World:
         self.on_let_go: Callable[[int, int], None] | None = None  # a degraded gang gives back what it held
         self._state, self._truths = state, true_runs
         self._plain: dict[int, tuple[int, int, int]] = {}  # start, units and token of gangs without a progress yet
-        self._progress: dict[int, Progress] = {}  # of gangs that hold seats
-        self._resting: dict[int, Progress] = {}  # of gangs that wait for their next attempt
+        self._progress: dict[int, GangProgress] = {}  # of gangs that hold seats
+        self._resting: dict[int, GangProgress] = {}  # of gangs that wait for their next attempt
         self._before: dict[int, tuple[Seats, ...]] = {}  # seats before the resizes of this instant
         self._seats: dict[int, tuple[Seats, ...]] = {}  # of elastic gangs
         self._tokens = 0
@@ -47,7 +48,7 @@ class World:
             ledger.note()
             done_us = now_us + gang.startup_us + self._truths[gang.name].duration_us
             return (End(done_us, number, ok=True, token=self._tokens),)
-        progress = self._progress.get(number) or self._resting.pop(number, None) or Progress(gang, ledger.books)
+        progress = self._progress.get(number) or self._resting.pop(number, None) or GangProgress(gang, ledger.books)
         self._progress[number] = progress
         ledger.used += units - progress.units
         progress.begin(now_us, units, self._pace_us(gang, bind.seats))
@@ -148,19 +149,19 @@ class World:
 
     # ------------------------------------------------------------------ sizes
 
-    def _progress_of(self, number: int) -> Progress | None:
+    def _progress_of(self, number: int) -> GangProgress | None:
         """The progress of a gang that holds seats, written out if it has been plain so far."""
         plain = self._plain.pop(number, None)
         if plain is None:
             return self._progress.get(number)
         gang = self._state.gangs[number]
         start_us, units, token = plain
-        progress = self._progress[number] = Progress(gang, self.ledger.books)
+        progress = self._progress[number] = GangProgress(gang, self.ledger.books)
         progress.begin(start_us, units, self._truths[gang.name].duration_us)
         progress.token, progress.attempt = token, self._state.records[number].attempts
         return progress
 
-    def _reseat(self, number: int, seats: tuple[Seats, ...]) -> tuple[Progress, int, int]:
+    def _reseat(self, number: int, seats: tuple[Seats, ...]) -> tuple[GangProgress, int, int]:
         progress, gang = self._progress_of(number), self._state.gangs[number]
         assert progress is not None
         if gang.elastic:
@@ -169,7 +170,7 @@ class World:
         self.ledger.used += units - progress.units
         return progress, units, self._pace_us(gang, seats)
 
-    def _changed(self, number: int, progress: Progress, now_us: int) -> Iterable[End]:
+    def _changed(self, number: int, progress: GangProgress, now_us: int) -> Iterable[End]:
         """The end of a progress as it is now; ends foreseen before no longer stand."""
         self.ledger.note()
         self._tokens += 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.frontends.sim.report import lanes
-from phalanx.frontends.sim.report.lanes import Change, lay_out, limit_boxes
+from phalanx.frontends.sim.report import device_layout
+from phalanx.frontends.sim.report.device_layout import HoldingChange, lay_out, limit_boxes
 
 NODES = {"a": 4000, "b": 4000, "c": 2000}
 
@@ -20,7 +20,7 @@ def boxes_of(changes, nodes=NODES):
 
 
 def stay(gang, start, end, units_by_node, what="run"):
-    return [Change(start, gang, what, units_by_node), Change(end, gang, "wait", {})]
+    return [HoldingChange(start, gang, what, units_by_node), HoldingChange(end, gang, "wait", {})]
 
 
 def test_one_gang_on_two_whole_neighbours_is_one_box():
@@ -33,17 +33,29 @@ def test_who_comes_at_the_instant_another_leaves_gets_its_place():
 
 
 def test_growth_leaves_the_first_box_as_it_is():
-    grown = [Change(0, 0, "run", {"a": 1000}), Change(5, 0, "run", {"a": 3000}), Change(9, 0, "wait", {})]
+    grown = [
+        HoldingChange(0, 0, "run", {"a": 1000}),
+        HoldingChange(5, 0, "run", {"a": 3000}),
+        HoldingChange(9, 0, "wait", {}),
+    ]
     assert boxes_of(grown) == [(0, 1, 0, 1000, 0, 9), (0, 1, 1000, 3000, 5, 9)]
 
 
 def test_shrinking_ends_a_part_of_a_box():
-    shrunk = [Change(0, 0, "run", {"a": 3000}), Change(5, 0, "run", {"a": 1000}), Change(9, 0, "wait", {})]
+    shrunk = [
+        HoldingChange(0, 0, "run", {"a": 3000}),
+        HoldingChange(5, 0, "run", {"a": 1000}),
+        HoldingChange(9, 0, "wait", {}),
+    ]
     assert boxes_of(shrunk) == [(0, 1, 0, 1000, 0, 9), (0, 1, 1000, 3000, 0, 5)]
 
 
 def test_holding_is_another_box_than_running():
-    degraded = [Change(0, 0, "run", {"a": 2000}), Change(5, 0, "hold", {"a": 2000}), Change(8, 0, "wait", {})]
+    degraded = [
+        HoldingChange(0, 0, "run", {"a": 2000}),
+        HoldingChange(5, 0, "hold", {"a": 2000}),
+        HoldingChange(8, 0, "wait", {}),
+    ]
     assert boxes_of(degraded) == [(0, 1, 0, 2000, 0, 5), (0, 0, 0, 2000, 5, 8)]
 
 
@@ -54,7 +66,7 @@ def test_a_gang_in_pieces_fills_the_gaps():
 
 
 def test_a_picture_of_too_many_places_is_not_drawn(monkeypatch):
-    monkeypatch.setattr(lanes, "PLACES_MOST", 1)
+    monkeypatch.setattr(device_layout, "PLACES_MOST", 1)
     assert lay_out(NODES, stay(0, 0, 9, {"a": 1000, "b": 1000})) is None
 
 
@@ -73,9 +85,9 @@ def stays(draw):
         if units_by_node:
             held[gang] = units_by_node
         changes.append(
-            Change(at, gang, draw(st.sampled_from(["run", "hold"])) if units_by_node else "wait", units_by_node)
+            HoldingChange(at, gang, draw(st.sampled_from(["run", "hold"])) if units_by_node else "wait", units_by_node)
         )
-    return [*changes, *(Change(99, gang, "wait", {}) for gang in held)]
+    return [*changes, *(HoldingChange(99, gang, "wait", {}) for gang in held)]
 
 
 def area_of(changes):

@@ -7,11 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.frontends.sim.report.cdf import find_shares
-from phalanx.frontends.sim.report.facts import Facts
+from phalanx.frontends.sim.report.comparison import (
+    PARTS,
+    compare,
+    ledger_lines,
+    say_number,
+    say_s,
+    seeds_sheet,
+    share_out,
+)
+from phalanx.frontends.sim.report.facts import ReportFacts
 from phalanx.frontends.sim.report.heading import describe_cluster, describe_seeds
 from phalanx.frontends.sim.report.stays import Meter
-from phalanx.frontends.sim.report.tables import PARTS, compare, ledger_lines, say_number, say_s, seeds_sheet, share_out
-from phalanx.frontends.sim.report.tenants import Standing, divide, read_tree
+from phalanx.frontends.sim.report.tenant_totals import TenantTotals, divide, read_tree
 from phalanx.frontends.sim.result import GangResult
 from phalanx.model.queue import Queue
 
@@ -65,7 +73,7 @@ def test_entitlements_go_down_the_tree():
 
 
 def test_a_standing_counts_as_the_metrics_do():
-    standing = Standing("ada")
+    standing = TenantTotals("ada")
     standing.add(
         GangResult("A", "ada", "completed", 0, None, 30 * SECOND, 31 * SECOND, 1, {}, None, duration_us=SECOND), 1
     )
@@ -107,7 +115,7 @@ def test_seeds_and_clusters(read_scenario):
 
 def facts(policy, seed=0, **metrics):
     ledger = metrics.pop("ledger", {"capacity": 10, "productive": 6, "free": 4})
-    return Facts(
+    return ReportFacts(
         policy,
         seed,
         10,

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from phalanx.cli import main
 from phalanx.control.spec.errors import BadInput
-from phalanx.frontends.sim.report import place
-from phalanx.frontends.sim.report.place import check_place, write_whole
+from phalanx.frontends.sim.report import destination
+from phalanx.frontends.sim.report.destination import check_place, write_whole
 
 SMALL = "cluster: {nodes: [{name: n0, resources: {gpu: 2}}]}\ngangs:\n  - {name: A, members: 2, each: {gpu: 1}, duration: 60}\n  - {name: B, members: 2, each: {gpu: 1}, duration: 60}\n"
 
@@ -78,7 +78,7 @@ def test_a_bad_place_is_refused_before_anything_runs(
 def test_without_matplotlib_a_png_is_refused_with_what_to_type(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(place, "find_spec", lambda _: None)
+    monkeypatch.setattr(destination, "find_spec", lambda _: None)
     done = run(small, "--report", tmp_path / "out.png")
     assert done.exit_code == 2
     assert "pip install 'phalanx[plot]'" in done.stderr

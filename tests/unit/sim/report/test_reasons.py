@@ -3,7 +3,7 @@
 import pytest
 
 from phalanx.frontends.sim.jsonout import encode_results
-from phalanx.frontends.sim.report.reasons import Listener, make_listener
+from phalanx.frontends.sim.report.waiting_reasons import Listener, make_listener
 from phalanx.frontends.sim.run import simulate
 from phalanx.policy import named
 

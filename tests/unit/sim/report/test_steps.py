@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.frontends.sim.report.steps import common_instants, fit_steps, mean_steps, sum_spans
+from phalanx.frontends.sim.report.steps import common_instants, mean_steps, sum_spans
 
 SPANS = st.lists(
     st.tuples(st.integers(-50, 1000), st.integers(0, 400), st.integers(0, 8000)).map(
@@ -42,7 +42,7 @@ def test_the_area_is_that_of_the_spans(spans):
 @given(SPANS, st.integers(1, 30))
 def test_fewer_steps_have_the_same_area(spans, most):
     steps = sum_spans(spans, (0, 900))
-    fewer = fit_steps(steps, most)
+    fewer = mean_steps(steps, common_instants([steps], most))
     assert len(fewer.levels) <= max(most, 1)
     assert fewer.area == pytest.approx(steps.area, rel=1e-9, abs=1e-6)
     assert fewer.levels.max(initial=0) <= steps.levels.max(initial=0) + 1e-6

@@ -3,16 +3,16 @@
 The core behind it is a `Service`; nothing here knows more of it than that protocol.
 """
 
-from phalanx.frontends.host.api.limits import Limits
-from phalanx.frontends.host.api.metrics import Meters
+from phalanx.frontends.host.api.prometheus_meters import PrometheusMeters
+from phalanx.frontends.host.api.request_limits import ApiLimits
 from phalanx.frontends.host.api.server import Server, serve
 from phalanx.frontends.host.api.sockets import CannotListen
 from phalanx.frontends.host.api.tokens import Token, TokenFileError, Tokens, issue_token, list_tokens, revoke_token
 
 __all__ = [
+    "ApiLimits",
     "CannotListen",
-    "Limits",
-    "Meters",
+    "PrometheusMeters",
     "Server",
     "Token",
     "TokenFileError",

@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.types import Receive
 
-from phalanx.frontends.host.api.limits import Limits, Slots
-from phalanx.frontends.host.api.metrics import Meters
+from phalanx.frontends.host.api.prometheus_meters import PrometheusMeters
+from phalanx.frontends.host.api.request_limits import ApiLimits, Slots
 from phalanx.frontends.host.ports import Caller
 from phalanx.frontends.host.service import Service
 
@@ -20,8 +20,8 @@ class House:
     """What all requests share."""
 
     service: Service
-    meters: Meters
-    limits: Limits
+    meters: PrometheusMeters
+    limits: ApiLimits
     streams: Slots
     stopping: asyncio.Event
     document: bytes  # of OpenAPI

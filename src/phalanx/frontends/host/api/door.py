@@ -18,10 +18,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from phalanx.frontends.host.api.asking import Ask, House
-from phalanx.frontends.host.api.connection import Connection
 from phalanx.frontends.host.api.decoding import decode_query
-from phalanx.frontends.host.api.limits import Rates, Slots, too_often
+from phalanx.frontends.host.api.http_protocol import ApiConnection
 from phalanx.frontends.host.api.replies import refuse, reply
+from phalanx.frontends.host.api.request_limits import RequestRates, Slots, too_often
 from phalanx.frontends.host.api.routes import NotAllowed, Route, Router, Served
 from phalanx.frontends.host.api.tokens import TokenFileError, Tokens
 from phalanx.frontends.host.messages import Refusal
@@ -53,7 +53,7 @@ class Identities:
 class Door:
     """The ASGI application."""
 
-    def __init__(self, house: House, identities: Identities, rates: Rates) -> None:
+    def __init__(self, house: House, identities: Identities, rates: RequestRates) -> None:
         self._house = house
         self._identities = identities
         self._rates = rates
@@ -62,7 +62,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever happens."""
-        connection: Connection = scope["state"]["connection"]
+        connection: ApiConnection = scope["state"]["connection"]
         try:
             response = await self._answer(connection, scope, receive)
         except _HungUp:
@@ -82,7 +82,7 @@ class Door:
             response.headers["connection"] = "close"
         await response(scope, receive, send)
 
-    async def _answer(self, connection: Connection, scope: Scope, receive: Receive) -> Response:
+    async def _answer(self, connection: ApiConnection, scope: Scope, receive: Receive) -> Response:
         headers = read_headers(scope, connection, self._identities.tcp_hosts)
         caller = await self._identify(connection, headers)
         self._rates.check(caller)
@@ -104,7 +104,7 @@ class Door:
             answer = await served.route.handler(Ask(self._house, caller, ref, query, body, headers, receive))
         return answer if isinstance(answer, Response) else reply(answer)
 
-    async def _identify(self, connection: Connection, headers: Mapping[bytes, bytes]) -> Caller:
+    async def _identify(self, connection: ApiConnection, headers: Mapping[bytes, bytes]) -> Caller:
         if connection.unix:
             if connection.caller is None:
                 connection.caller = self._identify_uid(connection.uid)
@@ -166,7 +166,7 @@ class Door:
         return not size.isdigit() or int(size) > self._house.limits.body_bytes
 
 
-def read_headers(scope: Scope, connection: Connection, tcp_hosts: frozenset[bytes]) -> dict[bytes, bytes]:
+def read_headers(scope: Scope, connection: ApiConnection, tcp_hosts: frozenset[bytes]) -> dict[bytes, bytes]:
     """Headers by name; refuses a request that was meant for another host, or that says so twice."""
     pairs = scope["headers"]
     headers: dict[bytes, bytes] = dict(pairs)

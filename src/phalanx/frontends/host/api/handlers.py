@@ -12,8 +12,8 @@ import msgspec
 from starlette.responses import Response
 
 from phalanx.frontends.host.api.asking import Ask
-from phalanx.frontends.host.api.events import EventStream
-from phalanx.frontends.host.api.metrics import CONTENT_TYPE
+from phalanx.frontends.host.api.event_stream import EventStream
+from phalanx.frontends.host.api.prometheus_meters import CONTENT_TYPE
 from phalanx.frontends.host.api.replies import JSON, TEXT
 from phalanx.frontends.host.api.shapes import AcceptedBatch, Jobs, Nodes, Queues, Stopping
 from phalanx.frontends.host.messages import Accepted, Batch, Detail, Row, State, Why

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from phalanx.frontends.host.api import handlers, shapes
 from phalanx.frontends.host.api.asking import Ask
 from phalanx.frontends.host.api.decoding import Decoder
-from phalanx.frontends.host.api.metrics import CONTENT_TYPE
+from phalanx.frontends.host.api.prometheus_meters import CONTENT_TYPE
 from phalanx.frontends.host.api.replies import EVENT_STREAM, JSON, TEXT
 from phalanx.frontends.host.messages import Accepted, Batch, Detail, Happening, Row, Submission, Why
 from phalanx.frontends.host.ports import Refused

@@ -15,12 +15,12 @@ import msgspec
 import uvicorn
 
 from phalanx.frontends.host.api.asking import House
-from phalanx.frontends.host.api.connection import Connection
 from phalanx.frontends.host.api.door import Door, Identities
-from phalanx.frontends.host.api.limits import Crowd, Limits, Rates, Slots
-from phalanx.frontends.host.api.metrics import Meters
+from phalanx.frontends.host.api.http_protocol import ApiConnection
 from phalanx.frontends.host.api.openapi import make_document
+from phalanx.frontends.host.api.prometheus_meters import PrometheusMeters
 from phalanx.frontends.host.api.replies import COMMON_HEADERS
+from phalanx.frontends.host.api.request_limits import ApiLimits, Crowd, RequestRates, Slots
 from phalanx.frontends.host.api.sockets import BACKLOG, CannotListen, UnixDoor, open_loopback, open_unix
 from phalanx.frontends.host.api.tokens import Tokens
 from phalanx.frontends.host.ports import Caller
@@ -87,7 +87,7 @@ class _Uvicorn(uvicorn.Server):
                     await self._stopping.wait()
             now_s = loop.time()
             for connection in list(self.server_state.connections):
-                cast("Connection", connection).sweep(now_s)
+                cast("ApiConnection", connection).sweep(now_s)
 
     async def cut_off(self) -> None:
         """After the time for a graceful end: whoever is still there is not waited for."""
@@ -101,7 +101,7 @@ class _Uvicorn(uvicorn.Server):
                 task.cancel()
             await asyncio.wait(tasks, timeout=self._limits.drain_s / 4)
         for connection in list(self.server_state.connections):
-            cast("Connection", connection).transport.abort()
+            cast("ApiConnection", connection).transport.abort()
         await asyncio.sleep(0)  # the transports tell their protocols in the next turn of the loop
         await asyncio.sleep(0)
 
@@ -116,15 +116,15 @@ def serve(  # noqa: PLR0913 - the daemon's wiring, by name
     tokens: Tokens | None = None,
     version: str = "0",
     hosts: Sequence[str] = (),
-    meters: Meters | None = None,
-    limits: Limits | None = None,
+    meters: PrometheusMeters | None = None,
+    limits: ApiLimits | None = None,
 ) -> Server:
     """Open the doors. Raises CannotListen, and then none is open.
 
     `hosts` are further names that the Host header of a TCP request may carry; `identify` raises
     LookupError for a uid that has no access.
     """
-    bounds = limits or Limits()
+    bounds = limits or ApiLimits()
     if tcp is not None and tokens is None:
         raise CannotListen(
             "a TCP port needs tokens", "issue one first, or leave the port out: the unix socket needs none"
@@ -140,8 +140,8 @@ def serve(  # noqa: PLR0913 - the daemon's wiring, by name
     identities = Identities(identify, tokens, find_hosts(hosts, port))
     document = msgspec.json.encode(make_document(version))
     streams = Slots("event streams", bounds.streams, bounds.streams_per_uid)
-    house = House(service, meters or Meters(), bounds, streams, asyncio.Event(), document)
-    return Server(Door(house, identities, Rates(bounds, _loop_time)), house, unix, listening)
+    house = House(service, meters or PrometheusMeters(), bounds, streams, asyncio.Event(), document)
+    return Server(Door(house, identities, RequestRates(bounds, _loop_time)), house, unix, listening)
 
 
 def find_hosts(hosts: Sequence[str], port: int) -> frozenset[bytes]:
@@ -154,8 +154,8 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _configure(door: Door, limits: Limits) -> uvicorn.Config:
-    protocol = functools.partial(Connection, crowd=Crowd(limits))
+def _configure(door: Door, limits: ApiLimits) -> uvicorn.Config:
+    protocol = functools.partial(ApiConnection, crowd=Crowd(limits))
     return uvicorn.Config(
         door,
         http=cast("Any", protocol),

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.intake import Taken
+from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import (
     GATE_ARRAY,
     GATE_BEGIN,
@@ -26,7 +26,7 @@ from phalanx.frontends.host.store import InsertJobs, JobRecord, StoreFull
 from phalanx.model.gang import After, Gang
 
 
-class Guess(Protocol):
+class RunTimeGuess(Protocol):
     """How long a job will run that states no time."""
 
     def walltime_us(self, user: str, name: str) -> int | None:
@@ -37,7 +37,7 @@ class Guess(Protocol):
 class Admission:
     """The door."""
 
-    def __init__(self, hub: Hub, guess: Guess) -> None:
+    def __init__(self, hub: Hub, guess: RunTimeGuess) -> None:
         """Nobody waits for a gate."""
         self.hub, self.guess = hub, guess
         self.newest = 0  # the highest id that was ever given
@@ -89,7 +89,7 @@ class Admission:
         hub.stir()
         return accepted
 
-    def _answer(self, number: int, record: JobRecord, taken: Taken, *, known: bool) -> Accepted:
+    def _answer(self, number: int, record: JobRecord, taken: CheckedSubmission, *, known: bool) -> Accepted:
         state = self._state_of(number) if known else record.state
         reason = Reason("Infeasible", taken.infeasible) if taken.infeasible else None
         return Accepted(number, record.name, state, None, reason)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ class Admission:
         stored = None if job is not None else self.hub.store.job(number)
         return job.state if job is not None else stored.state if stored is not None else "pending"
 
-    def _take(self, caller: Caller, submission: Submission, now_us: int, wall: float) -> Taken:
+    def _take(self, caller: Caller, submission: Submission, now_us: int, wall: float) -> CheckedSubmission:
         taken = self.hub.intake.take(submission, caller.user, now_us, wall)
         self.check_priority(caller, taken.gang)
         if taken.gang.after.names:
@@ -166,7 +166,7 @@ class Admission:
                 "wait for some to end, or cancel some: phalanx ps",
             )
 
-    def _options(self, caller: Caller, submission: Submission, taken: Taken) -> dict[str, Any]:
+    def _options(self, caller: Caller, submission: Submission, taken: CheckedSubmission) -> dict[str, Any]:
         """What is remembered beside gang and run."""
         gang = taken.gang
         warning = taken.run.kill_after_warning
@@ -191,7 +191,7 @@ class Admission:
         self,
         caller: Caller,
         submission: Submission,
-        taken: Taken,
+        taken: CheckedSubmission,
         options: Mapping[str, Any],
         *,
         now_us: int,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from phalanx.control.loop import Leave
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.ending import Ending
@@ -16,16 +17,16 @@ from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.housekeeping import Housekeeping
 from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live
-from phalanx.frontends.host.core.planner import Begin, Leave
+from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.predict import Predictions
-from phalanx.frontends.host.core.reading import Reading
+from phalanx.frontends.host.core.progress_reading import ProgressReader
 from phalanx.frontends.host.core.recovery import Recovery
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
-from phalanx.frontends.host.core.telling import Teller
+from phalanx.frontends.host.core.telling import Telling
 from phalanx.frontends.host.core.verbs import Verbs
 from phalanx.frontends.host.core.watching import Watching
-from phalanx.frontends.host.launching.logs import read_log
+from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.messages import (
     STATUS_SCHEMA,
     Accepted,
@@ -40,7 +41,7 @@ from phalanx.frontends.host.messages import (
 from phalanx.frontends.host.ports import Caller, Devices, Refused, RunEvent
 from phalanx.frontends.host.service import Figures, Listing, LogChunk
 from phalanx.frontends.host.store import JobRecord
-from phalanx.frontends.host.strangers import Rules
+from phalanx.frontends.host.stranger_watch import Rules
 
 VERBS: Final = ("cancel", "hold", "release", "retry", "resize", "preempt", "edit")
 #: The loop looks at the clock at least so often: a machine that slept has timers that are due.
@@ -71,7 +72,7 @@ class Core:
         self.watching = Watching(hub, devices, self.starting, rules)
         self.forecaster = Forecaster(hub, self.predictions)
         self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
-        self.teller = Teller(hub, self.forecaster)
+        self.teller = Telling(hub, self.forecaster)
         self.verbs = Verbs(hub, self.admission, self.ending)
         self.house = Housekeeping(hub)
         self.stopping = asyncio.Event()
@@ -109,7 +110,7 @@ class Core:
     async def run(self) -> None:
         """Plan whenever something happened, until told to stop."""
         loop = asyncio.get_running_loop()
-        beside = [loop.create_task(self.watching.run()), loop.create_task(Reading(self.hub, self.books).run())]
+        beside = [loop.create_task(self.watching.run()), loop.create_task(ProgressReader(self.hub, self.books).run())]
         try:
             while not self.stopping.is_set() and not self.hub.broken.is_set():
                 await self._turn()
@@ -255,7 +256,7 @@ class Core:
     def _owned(self, caller: Caller, ref: str) -> Job:
         """A job that the caller may act on, or read all of."""
         job = self._find(caller, ref)
-        if not may_act(caller, job):
+        if not caller.may_act_on(job.uid):
             raise Refused(
                 "forbidden", f"job {job.id} belongs to {job.user}", "ask them, or an administrator of this machine"
             )
@@ -434,7 +435,7 @@ class Core:
     def _seen_by(self, caller: Caller, happening: Happening) -> Happening:
         """Of others' jobs one sees that something happened, not what their logs say."""
         job = self.hub.register.by_id.get(happening.job)
-        if caller.admin or (job is not None and may_act(caller, job)):
+        if caller.admin or (job is not None and caller.may_act_on(job.uid)):
             return happening
         kept: dict[str, Any] = {key: value for key, value in happening.data.items() if key in _PUBLIC}
         return Happening(happening.seq, happening.at, happening.job, happening.event, kept)
@@ -455,11 +456,6 @@ class Core:
     def figures(self) -> Figures:
         """For /metrics."""
         return self.teller.figures()
-
-
-def may_act(caller: Caller, job: Job) -> bool:
-    """The one rule: one's own jobs, or an administrator's any."""
-    return caller.admin or caller.uid == job.uid
 
 
 def _listed(job: Job, caller: Caller, listing: Listing) -> bool:

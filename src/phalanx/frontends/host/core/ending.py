@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from phalanx.control.loop import Leave
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
-from phalanx.frontends.host.core.planner import Leave
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.crashpoints import crashpoint

@@ -15,24 +15,21 @@ from typing import Final
 
 from phalanx.control.clone import clone_state
 from phalanx.control.forward import Happens
+from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
-from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job
 from phalanx.frontends.host.core.outlook import (
     HIGH,
-    KEPT_MOST,
     LOW,
     MIDDLE,
     Bound,
-    Cause,
     Lengths,
     Seen,
+    StartCause,
     Triple,
-    fork,
     look,
-    thin_out,
 )
 from phalanx.frontends.host.core.predict import Predictions, Range
 from phalanx.frontends.host.store import AddEstimate
@@ -91,7 +88,7 @@ class ForecastInput:
 
 
 @dataclass(slots=True)
-class Answer:
+class ForecastAnswer:
     """What was found out last."""
 
     forecasts: dict[int, Forecast] = field(default_factory=dict)  # by job
@@ -118,13 +115,13 @@ class Forecaster:
         self.hub, self.predictions = hub, predictions
         self.meter, self.budget_s, self.patience_s = meter, budget_s, patience_s
         self.looks = 0  # how often somebody had to look
-        self._wide = Answer(asked=None)  # about everybody
-        self._narrow = Answer()  # about whoever was asked for last
+        self._wide = ForecastAnswer(asked=None)  # about everybody
+        self._narrow = ForecastAnswer()  # about whoever was asked for last
         self.on_estimates: Callable[[list[AddEstimate]], None] = lambda changes: None  # who writes them down
         self._recorded: dict[int, int] = {}  # by job: when another estimate of it is worth a row
         self._crowd_waits = False
         self._looking = asyncio.Lock()
-        self._looks_on: set[asyncio.Future[Answer]] = set()  # looks for which nobody waits any more
+        self._looks_on: set[asyncio.Future[ForecastAnswer]] = set()  # looks for which nobody waits any more
 
     # ------------------------------------------------------------------ questions
 
@@ -157,18 +154,18 @@ class Forecaster:
         self._crowd_waits = False
         self._begin(None)
 
-    def _begin(self, wanted: Collection[int] | None) -> asyncio.Future[Answer]:
+    def _begin(self, wanted: Collection[int] | None) -> asyncio.Future[ForecastAnswer]:
         looking = asyncio.ensure_future(self._find(wanted))
         self._looks_on.add(looking)
         looking.add_done_callback(self._looked)
         return looking
 
-    def _looked(self, looking: asyncio.Future[Answer]) -> None:
+    def _looked(self, looking: asyncio.Future[ForecastAnswer]) -> None:
         self._looks_on.discard(looking)
         if not looking.cancelled() and looking.exception() is not None:
             log.error("a look ahead failed", exc_info=looking.exception())
 
-    def _choose(self, answer: Answer, wanted: Collection[int] | None) -> dict[int, Forecast]:
+    def _choose(self, answer: ForecastAnswer, wanted: Collection[int] | None) -> dict[int, Forecast]:
         now_us = self.hub.now_us()
         chosen = answer.forecasts if wanted is None else {job: answer.forecasts.get(job) for job in wanted}
         return {job: _not_before(each, now_us) for job, each in chosen.items() if each is not None}
@@ -198,7 +195,7 @@ class Forecaster:
         if changes:
             self.on_estimates(changes)
 
-    async def _find(self, wanted: Collection[int] | None) -> Answer:
+    async def _find(self, wanted: Collection[int] | None) -> ForecastAnswer:
         answer = self._fit(wanted)
         if answer is None:
             async with self._looking:  # whoever waited here may find what they need now
@@ -209,11 +206,11 @@ class Forecaster:
                     self._narrow = answer
         return answer
 
-    def _fit(self, wanted: Collection[int] | None) -> Answer | None:
+    def _fit(self, wanted: Collection[int] | None) -> ForecastAnswer | None:
         """An answer found before that will do."""
         return next((answer for answer in (self._wide, self._narrow) if self._fits(answer, wanted)), None)
 
-    def _fits(self, answer: Answer, wanted: Collection[int] | None) -> bool:
+    def _fits(self, answer: ForecastAnswer, wanted: Collection[int] | None) -> bool:
         if answer.seen is None:
             return False
         if answer.asked is not None and (wanted is None or not answer.asked | answer.forecasts.keys() >= set(wanted)):
@@ -225,7 +222,7 @@ class Forecaster:
 
     # ------------------------------------------------------------------ looking
 
-    async def _look(self, wanted: Collection[int] | None) -> Answer:
+    async def _look(self, wanted: Collection[int] | None) -> ForecastAnswer:
         hub = self.hub
         self.looks += 1
         version, began_s = hub.planner.version, self.meter()
@@ -238,7 +235,7 @@ class Forecaster:
         self._record_all(found)
         cost_us = round((here_s + there_s) * 1e6)
         asked = None if wanted is None else frozenset(wanted)
-        return Answer(found, looks[MIDDLE], version, hub.now_us(), cost_us, asked)
+        return ForecastAnswer(found, looks[MIDDLE], version, hub.now_us(), cost_us, asked)
 
     def _numbers(self, wanted: Collection[int]) -> set[int]:
         """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
@@ -249,9 +246,8 @@ class Forecaster:
         """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
         hub = self.hub
         state = clone_state(hub.planner.state)
-        now_us = max(hub.now_us(), state.now_us)
-        state.tenants.decay(now_us)
-        state.now_us = now_us
+        state.advance_to(hub.now_us())
+        now_us = state.now_us
         begin = sorted(
             (max(now_us, job.begin_us or 0), job.number) for job in hub.register if job.gates == {GATE_BEGIN}
         )
@@ -272,7 +268,9 @@ class Forecaster:
     def look_once(self, ground: ForecastInput, which: int, share: float, wanted: Collection[int] | None) -> Seen:
         """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
         bound, policy = Bound(self.meter, self.budget_s * share), self.hub.planner.policy
-        return look(fork(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events)
+        return look(
+            clone_state(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events
+        )
 
     # ------------------------------------------------------------------ lengths
 
@@ -284,12 +282,11 @@ class Forecaster:
             job = by_number.get(number)
             if job is not None:
                 self.measure_whole(lengths, number, job)
-        ends = expected_ends(state.borrow().running, state.now_us)
+        ends = state.expected_ends()
         for number, job in by_number.items():
-            record = state.records[number]
-            if record.phase is Phase.RUNNING:
-                start_us = int(state.running.columns["start_us"][record.row])
-                self._measure_left(lengths, job, state.now_us - start_us, int(ends[record.row]) - state.now_us)
+            if state.phase_of(number) is Phase.RUNNING:
+                age_us = state.now_us - state.start_of(number)
+                self._measure_left(lengths, job, age_us, ends[number] - state.now_us)
         return lengths
 
     def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:
@@ -342,7 +339,7 @@ class Forecaster:
             found[number] = Forecast(at_us, min(low_us, at_us), max(high_us, at_us), hangs_on, predicted)
         return found
 
-    def say_cause(self, cause: Cause, lengths: Lengths) -> str:
+    def say_cause(self, cause: StartCause, lengths: Lengths) -> str:
         """What a start hangs on, in words."""
         other = self.hub.register.by_number.get(cause.gang)
         if other is None:

@@ -39,10 +39,7 @@ class Housekeeping:
     async def remember(self) -> None:
         """What a later daemon needs beside jobs: the clock, and what queues used."""
         mark = getattr(self.hub.clock, "mark", None)
-        tenants = self.hub.planner.state.tenants
-        tenants.settle()
-        columns = tenants.queue_columns
-        decayed = {name: columns.decayed[row].tolist() for row, name in enumerate(columns.names)}
+        decayed = self.hub.planner.state.tenants.tell_decayed()
         changes = [PutMeta("decayed", msgspec.json.encode(decayed))]
         if mark is not None:
             changes.append(PutMeta("clock", msgspec.json.encode(mark())))
@@ -56,10 +53,7 @@ class Housekeeping:
         told = self.hub.store.meta("decayed")
         if told is None:
             return
-        columns = self.hub.planner.state.tenants.queue_columns
-        for name, values in msgspec.json.decode(told).items():
-            if name in columns.names and len(values) == columns.decayed.shape[1]:
-                columns.decayed[columns.names.index(name)] = values
+        self.hub.planner.state.tenants.recall_decayed(msgspec.json.decode(told))
 
     def _back_up(self) -> None:
         hub = self.hub

@@ -47,7 +47,7 @@ async def _look_nowhere() -> None:
 
 
 class Meters(Protocol):
-    """What is counted for people who watch many machines; `api.metrics` has the one that is scraped."""
+    """What is counted for people who watch many machines; `api.prometheus_meters` has the one that is scraped."""
 
     def count_submits(self, jobs: int = 1) -> None: ...  # noqa: D102
 
@@ -231,11 +231,6 @@ class Hub:
             self.wake.set()
         elif failure is not None:
             log.error("a task of the core failed", exc_info=failure)
-
-    async def quiet(self) -> None:
-        """Until no task of the core is under way."""
-        while self._tasks:
-            await asyncio.gather(*list(self._tasks), return_exceptions=True)
 
     # ------------------------------------------------------------------ people's time
 

@@ -54,7 +54,7 @@ _ENV_KEY = re.compile(r"[^=\x00]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class CheckedSubmission:
     """A submission that may come in. The gang has no name and no dependencies by id yet."""
 
     name: str
@@ -78,7 +78,7 @@ class Intake:
         self._gangs: dict[bytes, Gang] = {}
         self._verdicts: dict[tuple[bytes, str], str] = {}
 
-    def take(self, submission: Submission, user: str, now_us: int, wall_s: float) -> Taken:
+    def take(self, submission: Submission, user: str, now_us: int, wall_s: float) -> CheckedSubmission:
         """Everything that can be said of it without knowing the other jobs."""
         run = read_run(bytes(submission.run))
         text = bytes(submission.gang)
@@ -107,7 +107,7 @@ class Intake:
             raise Refused("usage", f"{name}: more than {MEMBERS_MOST} members", "ask for fewer members")
         if run.on_preempt == "requeue" and not gang.preemptible:
             gang = replace(gang, preemptible=True)
-        return Taken(name, gang, run, begin_us, never)
+        return CheckedSubmission(name, gang, run, begin_us, never)
 
     def read_gang(self, text: bytes) -> Gang:
         """The gang of a submission, without a name."""

@@ -47,7 +47,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Resizing:
+class ResizeUnderWay:
     """A change of size under way."""
 
     id: str
@@ -72,7 +72,7 @@ class Live:
     purpose: str | None = None  # why it is being ended
     since_us: int = 0
     started_us: int | None = None
-    resizing: Resizing | None = None
+    resizing: ResizeUnderWay | None = None
     failure: dict[str, Any] | None = None  # the first member that failed
     told_to_stop: bool = False
     adopted: bool = False  # it ran before this daemon did

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from phalanx.control.belief import Belief, _Course
-from phalanx.control.clone import clone_state
 from phalanx.control.forward import Forward, Happens
-from phalanx.control.records import Record
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
-from phalanx.engine.session import Session
-from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Plan, Seats
 
 Triple = tuple[int, int, int]  # low, middle and high, in microseconds
@@ -35,10 +31,6 @@ HIGH: Final = 2
 #: Starts that are looked for: a list of more is read by nobody.
 STARTS_MOST: Final = 400
 HORIZON_US: Final = 60 * 86_400_000_000
-#: Waiting gangs that a look keeps of each kind: the first in order, the shortest, those behind a gate.
-KEPT_MOST: Final = 120
-#: In each queue at least so many are kept, however many queues there are.
-_KEPT_LEAST: Final = 20
 
 
 @dataclass(slots=True)
@@ -56,7 +48,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StartCause:
     """What let somebody start: `end`, `shrink` or `leave` of a gang, or `time` alone."""
 
     what: str
@@ -79,7 +71,7 @@ class Seen:
     """What a look showed."""
 
     now_us: int
-    starts: dict[int, tuple[int, Cause]] = field(default_factory=dict)
+    starts: dict[int, tuple[int, StartCause]] = field(default_factory=dict)
     stays: list[Stay] = field(default_factory=list)
     whole: bool = True  # nothing was left out for lack of time
 
@@ -88,7 +80,7 @@ class Enough(Exception):  # noqa: N818 - no failure: the look has seen what it w
     """Stop looking."""
 
 
-class Guess(Belief):
+class GuessedRuns(Belief):
     """How gangs would fare if they ran as long as guessed."""
 
     def __init__(self, state: State, lengths: Lengths, which: int) -> None:
@@ -123,14 +115,13 @@ class Watcher:
         self.seen = Seen(state.now_us)
         self._state, self._wanted = state, None if wanted is None else set(wanted)
         self._meter, self._until_s = meter, meter() + budget_s
-        self._freed: list[tuple[Cause, IntArray]] = []  # at this instant, with the devices that it gave back
+        self._freed: list[tuple[StartCause, IntArray]] = []  # at this instant, with the devices that it gave back
         self._at_us = -1
         self._open: dict[int, Stay] = {}
         self._held: dict[int, IntArray] = {}
         for number, record in enumerate(state.records):
             if record.phase.seated:
-                start_us = int(state.running.columns["start_us"][record.row])
-                self._sit(number, start_us, fresh=record.phase is not Phase.RUNNING)
+                self._sit(number, state.start_of(number), fresh=record.phase is not Phase.RUNNING)
 
     def on_submit(self, number: int, at_us: int) -> None:
         """Nobody comes: what is asked is what becomes of those who are here."""
@@ -151,14 +142,14 @@ class Watcher:
         self._sit(number, at_us, fresh=False)
         if before is not None:
             given = np.maximum(before - self._held[number], 0)
-            self._note_freed(Cause("shrink", number), given, at_us)
+            self._note_freed(StartCause("shrink", number), given, at_us)
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
         """A gang ended, or gave everything back."""
         given = self._held.get(number)
         self._leave(number, at_us)
         if given is not None:
-            self._note_freed(Cause("leave" if how in ("evict", "yield") else "end", number), given, at_us)
+            self._note_freed(StartCause("leave" if how in ("evict", "yield") else "end", number), given, at_us)
 
     def on_capacity(self, at_us: int) -> None:
         """Machines do not come and go in a look ahead."""
@@ -171,15 +162,15 @@ class Watcher:
             self.seen.whole = False
             raise Enough
 
-    def _find_cause(self, number: int, at_us: int) -> Cause:
+    def _find_cause(self, number: int, at_us: int) -> StartCause:
         """Of all who gave something back just now, the one that gave most of what it sits on."""
         freed = self._freed if self._at_us == at_us else []
         if not freed:
-            return Cause("time")
+            return StartCause("time")
         mine = self._held[number]
         return max(freed, key=lambda entry: int(np.minimum(entry[1], mine).sum()))[0]
 
-    def _note_freed(self, cause: Cause, given: IntArray, at_us: int) -> None:
+    def _note_freed(self, cause: StartCause, given: IntArray, at_us: int) -> None:
         if at_us != self._at_us:
             self._freed, self._at_us = [], at_us
         self._freed.append((cause, given))
@@ -225,75 +216,13 @@ def look(
     events: Sequence[Happens] = (),
 ) -> Seen:
     """Play a state forward that nobody else uses, until the wanted have started or a bound is reached."""
-    guess = Guess(state, lengths, which)
+    guess = GuessedRuns(state, lengths, which)
     watcher = Watcher(state, wanted, bound.meter, bound.budget_s)
     forward = Forward(state, policy, guess, watcher)
     for end in guess.ends_now():
-        forward._expect(end)  # noqa: SLF001 - as control.what_if does: a clock that starts with a cluster at work
+        forward.expect(end)
     # A word that nobody understands makes an instant of now: one pass, whatever else happens.
     first = Happens(state.now_us, "look")
     with suppress(Enough):
         forward.run((), [first, *events], state.now_us + HORIZON_US)
     return watcher.seen
-
-
-def fork(state: State) -> State:
-    """A copy of a copy; records of gangs that are over are shared, since nothing happens to them any more."""
-    records, state.records = state.records, []
-    try:
-        twin = clone_state(state)
-    finally:
-        state.records = records
-    twin.records = [record if record.phase.ended else _copy(record) for record in records]
-    return twin
-
-
-def _copy(record: Record) -> Record:
-    return replace(record, history=None if record.history is None else replace(record.history))
-
-
-# ---------------------------------------------------------------------- who matters
-
-
-def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KEPT_MOST) -> list[int]:
-    """Drop waiting gangs that do not matter for the next starts; the answer is the numbers of those who stay.
-
-    With ten thousand waiting, who starts next is decided among the first in order and, where the policy fills gaps
-    with the shortest, among the shortest. The rest only costs time. The state must be a copy.
-    """
-    pending = state.pending
-    alive = np.flatnonzero(pending.alive)
-    numbers = pending.columns["gang"]
-    if len(alive) > 2 * most:
-        turns = order_turns(Session(state.borrow(), policy))
-        kept = np.zeros(len(pending.alive), dtype=np.bool_)
-        for turn in _choose_turns(turns, policy, most).tolist():
-            kept[turns.rows_of(turn)] = True
-        gated = np.flatnonzero(pending.alive & (pending.columns["gate"] != 0))
-        kept[gated[:most]] = True
-        kept |= np.isin(numbers, list(keep))
-        kept |= _mates(state, kept)
-        dropped = alive[~kept[alive]]
-        for number in numbers[dropped].tolist():
-            state.records[number].phase = Phase.CANCELLED  # nobody may tell it of an end: its row is another's soon
-        pending.remove(dropped)
-        state.unsettle()
-    return [int(number) for number in numbers[np.flatnonzero(pending.alive)].tolist()]
-
-
-def _choose_turns(turns: Turns, policy: Policy, most: int) -> IntArray:
-    """The first of every queue, and the shortest where those may fill gaps."""
-    queues = np.unique(turns.queue)
-    share = max(_KEPT_LEAST, most // max(1, len(queues)))
-    chosen = [np.flatnonzero(turns.queue == queue)[:share] for queue in queues.tolist()]
-    if policy.fill == "shortest":
-        chosen.append(np.argsort(turns.length_us, kind="stable")[:most])
-    return np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
-
-
-def _mates(state: State, kept: BoolArray) -> BoolArray:
-    """Rows of gangs that start together with somebody who is kept."""
-    group = state.pending.columns["group"]
-    wanted = np.unique(group[kept & (group >= 0)])
-    found: BoolArray = state.pending.alive & np.isin(group, wanted)
-    return found

@@ -18,9 +18,9 @@ from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
-from phalanx.frontends.host.launching.logs import read_log
+from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.messages import ENDED
-from phalanx.frontends.host.ports import Found, Refused
+from phalanx.frontends.host.ports import FoundRun, Refused
 from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob
 
 
@@ -80,7 +80,7 @@ class Recovery:
 
     # ------------------------------------------------------------------ one attempt
 
-    async def _settle(self, run: RunRecord, found: Found | None) -> None:
+    async def _settle(self, run: RunRecord, found: FoundRun | None) -> None:
         hub = self.hub
         job = hub.register.by_id.get(run.job)
         if job is None or job.ended or run.attempt != job.attempt:
@@ -106,7 +106,7 @@ class Recovery:
         """The attempt as it was written down; devices that are not there any more are nobody's."""
         return _live_of(run, {device.uuid: device.index for device in self.hub.devices})
 
-    async def _never(self, job: Job, live: Live, found: Found | None) -> None:
+    async def _never(self, job: Job, live: Live, found: FoundRun | None) -> None:
         """Nobody passed the gate: it waits again and nothing is charged."""
         hub = self.hub
         self.requeued += 1
@@ -119,7 +119,7 @@ class Recovery:
         facts: list[Fact] = [(job.id, "gone", {"why": "the daemon stopped before it began"})]
         await hub.commit(DropRun(live.run), UpdateJob(job.id, state="pending"), facts=facts)
 
-    async def _went(self, job: Job, live: Live, run: RunRecord, found: Found) -> None:
+    async def _went(self, job: Job, live: Live, run: RunRecord, found: FoundRun) -> None:
         hub = self.hub
         live.phase = "stopping" if live.purpose else "running"
         job.start_us = job.start_us if job.start_us is not None else hub.now_us()
@@ -151,7 +151,7 @@ class Recovery:
         if live.purpose is None:  # how far it is was known to the last daemon only
             await hub.launcher.tell(live.run, None, {"type": "status", "id": f"s{live.attempt}"})
 
-    def _take_members(self, live: Live, found: Found) -> None:
+    def _take_members(self, live: Live, found: FoundRun) -> None:
         """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""
         live.newest = max(found.members, default=0)
         for key, (pid, start) in found.members.items():
@@ -176,7 +176,7 @@ class Recovery:
         if live.purpose == CANCEL:
             hub.planner.cancel(hub.now_us(), job.number)
 
-    async def _over(self, job: Job, live: Live, run: RunRecord, found: Found | None = None) -> None:
+    async def _over(self, job: Job, live: Live, run: RunRecord, found: FoundRun | None = None) -> None:
         """The attempt has ended while nobody looked."""
         self.ended += 1
         job.live = live
@@ -206,7 +206,7 @@ class Recovery:
         data, _, _ = read_log(self.hub.runs / live.run, key, 0, 2048, 20)
         return data.decode("utf-8", "replace")
 
-    async def _clear(self, stray: Found) -> None:
+    async def _clear(self, stray: FoundRun) -> None:
         """A run that nobody knows of: it ends here."""
         if stray.done:  # only its logs are left
             await self.hub.launcher.forget(stray.run)
@@ -245,7 +245,7 @@ def _failure(member: Member) -> dict[str, Any]:
     return {"rank": member.rank, "exit_code": member.code, "signal": member.signal, "why": f"rank {member.rank} {how}"}
 
 
-def _lost_why(found: Found) -> str:
+def _lost_why(found: FoundRun) -> str:
     if not found.same_boot:
         return "the machine restarted while it ran"
     return "its shim was killed; what was left of it has been killed too"

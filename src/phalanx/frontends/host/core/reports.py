@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
-import numpy as np
 
-from phalanx.engine.session import Session
+from phalanx.control.queue_view import find_entitled
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.rows import Rows, least_gpus, seated
@@ -18,7 +17,7 @@ from phalanx.frontends.host.messages import DeviceRow, NodeRow, QueueRow
 from phalanx.frontends.host.ports import Caller, Device, DeviceReading
 from phalanx.frontends.host.service import Figures
 from phalanx.frontends.host.store import EstimateRecord, JobRecord
-from phalanx.frontends.host.strangers import Stranger
+from phalanx.frontends.host.stranger_watch import Stranger
 from phalanx.model.fleet import IntArray
 from phalanx.model.queue import ROOT
 from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
@@ -168,7 +167,7 @@ class Reports:
         columns = state.tenants.queue_columns
         entitled = columns.guarantee  # before anybody has asked for anything
         if snapshot.forms:
-            entitled = np.array(Session(snapshot, self.hub.planner.policy).standing.entitled)
+            entitled = find_entitled(state, self.hub.planner.policy)
         mine = {job.queue for job in self.hub.register if job.uid == caller.uid and not job.ended}
         listed = [row for row, name in enumerate(columns.names) if name in mine] or [columns.names.index("default")]
         rows = []

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from phalanx.control.loop import SeatChange
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.intake import read_run
-from phalanx.frontends.host.core.jobs import Job, Live, Member
-from phalanx.frontends.host.core.jobs import Resizing as Underway
-from phalanx.frontends.host.core.planner import Begin, Change
+from phalanx.frontends.host.core.jobs import Job, Live, Member, ResizeUnderWay
+from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import join_seats, match
 from phalanx.frontends.host.core.starting import Starting, note_ready
 from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.ports import CannotStart
 from phalanx.model.plan import Cause, Seats
 from phalanx.wire import WireError
-from phalanx.wire.messages import FROM_JOB, check
+from phalanx.wire.vocabulary import FROM_JOB, check
 
 
 class Resizing:
@@ -86,13 +86,13 @@ class Resizing:
             self.hub.spawn(self._let_in(job, live, under))
 
     @staticmethod
-    def _everybody_ready(live: Live, under: Underway) -> bool:
+    def _everybody_ready(live: Live, under: ResizeUnderWay) -> bool:
         old = {member.key for member in live.present() if member.key not in under.joining and not member.leaving}
         return old <= under.done
 
     # ------------------------------------------------------------------ changes
 
-    def plan(self, job: Job, change: Change) -> None:
+    def plan(self, job: Job, change: SeatChange) -> None:
         """The plan gives it other seats."""
         live = job.live
         if live is None or job.next is not None:
@@ -124,7 +124,7 @@ class Resizing:
 
     def _go(self, job: Job, live: Live, leaving: list[Member], joining: list[Member]) -> None:
         live.generation += 1
-        under = Underway(
+        under = ResizeUnderWay(
             id=f"r{live.attempt}.{live.generation}",
             generation=live.generation,
             leaving=frozenset(member.key for member in leaving),
@@ -136,7 +136,7 @@ class Resizing:
             member.leaving = True
         self.hub.spawn(self._carry_out(job, live, under, joining))
 
-    async def _carry_out(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
+    async def _carry_out(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
         hub = self.hub
         staying = [member for member in live.present() if not member.leaving]
         for member in joining:
@@ -153,7 +153,7 @@ class Resizing:
             return
         self._await_seats(job, live, under, joining)
 
-    async def _ask_to_leave(self, job: Job, live: Live, under: Underway, staying: list[Member]) -> None:
+    async def _ask_to_leave(self, job: Job, live: Live, under: ResizeUnderWay, staying: list[Member]) -> None:
         hub = self.hub
         message = {
             "type": "shrink",
@@ -167,7 +167,7 @@ class Resizing:
         await hub.launcher.tell(live.run, None, message)
         hub.agenda.at(hub.now_us() + round(hub.settings.resize_s * 1e6), lambda: self._insist(job, live, under))
 
-    def _insist(self, job: Job, live: Live, under: Underway) -> None:
+    def _insist(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         """Their time is over: whoever had to leave and is still there is made to."""
         if live.resizing is under and live.purpose is None:
             late = [key for key in under.leaving if not live.members[key].exited]
@@ -201,7 +201,7 @@ class Resizing:
 
     # ------------------------------------------------------------------ growing
 
-    def _await_seats(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
+    def _await_seats(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
         """New members come when their seats are really free; until then somebody looks again now and then."""
         hub = self.hub
         if live.resizing is not under or live.purpose is not None or under.told:
@@ -214,7 +214,7 @@ class Resizing:
         hub.occupancy.take(live, joining)
         hub.spawn(self._bring(job, live, under, joining))
 
-    async def _bring(self, job: Job, live: Live, under: Underway, joining: list[Member]) -> None:
+    async def _bring(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
         hub = self.hub
         if under.leaving:  # those who left are a change of their own, which is done now
             live.generation += 1
@@ -248,11 +248,11 @@ class Resizing:
         if self._everybody_ready(live, under):
             await self._let_in(job, live, under)
 
-    def _give_up(self, job: Job, live: Live, under: Underway) -> None:
+    def _give_up(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         if live.resizing is under and live.purpose is None and under.joining:
             self.hub.spawn(self._revert(job, live, under, "the old members were not ready in time"))
 
-    async def _let_in(self, job: Job, live: Live, under: Underway) -> None:
+    async def _let_in(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         if live.resizing is not under or under.let_in or not self._goes_on(job, live):
             return
         under.let_in = True
@@ -263,7 +263,7 @@ class Resizing:
             return
         await self._finish(job, live, under)
 
-    async def _revert(self, job: Job, live: Live, under: Underway, why: str, *, failed: bool = False) -> None:
+    async def _revert(self, job: Job, live: Live, under: ResizeUnderWay, why: str, *, failed: bool = False) -> None:
         """It goes on as it was; nobody counts on its size for the rest of this attempt."""
         if live.resizing is not under or (under.let_in and not failed):
             return
@@ -295,7 +295,7 @@ class Resizing:
         message = {"type": "welcome", "generation": live.generation, "members": max(1, len(names)), "ranks": names}
         await self.hub.launcher.tell(live.run, None, message)
 
-    async def _call_off(self, live: Live, under: Underway) -> None:
+    async def _call_off(self, live: Live, under: ResizeUnderWay) -> None:
         """Whoever made ready for more learns that they do not come: a shrink of those, in the next generation."""
         live.generation += 1
         staying = sorted(member.key for member in live.present())
@@ -333,14 +333,14 @@ class Resizing:
 
     # ------------------------------------------------------------------ done
 
-    def _number_ranks(self, live: Live, under: Underway) -> None:
+    def _number_ranks(self, live: Live, under: ResizeUnderWay) -> None:
         staying = [m for m in live.present() if not m.leaving and m.key not in under.joining]
         for rank, member in enumerate(staying):
             member.rank = rank
         for at, key in enumerate(sorted(under.joining)):
             live.members[key].rank = len(staying) + at
 
-    async def _finish(self, job: Job, live: Live, under: Underway) -> None:
+    async def _finish(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         if live.resizing is not under or not self._goes_on(job, live):
             return
         hub = self.hub
@@ -375,7 +375,7 @@ class Resizing:
         late = [member for member in live.present() if member.leaving]
         if live.purpose is not None or not late:
             return
-        under = Underway(
+        under = ResizeUnderWay(
             id=f"r{live.attempt}.{live.generation}",
             generation=live.generation,
             leaving=frozenset(member.key for member in late),

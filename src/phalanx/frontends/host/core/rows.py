@@ -71,7 +71,7 @@ def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Re
 
 def may_read(caller: Caller | None, uid: int) -> bool:
     """Whether somebody may read what a job's members wrote, and how they were started; None: the daemon itself."""
-    return caller is None or caller.admin or caller.uid == uid
+    return caller is None or caller.may_act_on(uid)
 
 
 class Rows:

@@ -7,18 +7,18 @@ way.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from phalanx.control.clone import clone_state
 from phalanx.control.forward import Happens
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.intake import Taken
+from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
-from phalanx.frontends.host.core.outlook import MIDDLE, Bound, fork, look
+from phalanx.frontends.host.core.outlook import MIDDLE, Bound, look
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.rows import Rows, explain_all
 from phalanx.frontends.host.core.words import gpus, span
@@ -89,8 +89,7 @@ class Sooners:
 
     def _try(self, ground: ForecastInput, way: Way) -> int | None:
         """When the job would start then; None: not within what is looked at."""
-        planner = copy.copy(self.hub.planner)
-        planner.state = fork(ground.state)
+        planner = self.hub.planner.over(clone_state(ground.state))
         after = way.change(planner)
         bound = Bound(self.forecaster.meter, TRY_S)
         # How long it runs itself does not matter: the look ends when it has started.
@@ -179,7 +178,7 @@ class Sooners:
 
     # ------------------------------------------------------------------ jobs that are not there yet
 
-    async def try_out(self, caller: Caller, taken: Taken) -> Accepted:
+    async def try_out(self, caller: Caller, taken: CheckedSubmission) -> Accepted:
         """What would become of a job if it were submitted now; nothing is written."""
         if taken.infeasible:
             return Accepted(0, taken.name, "pending", None, Reason(Code.INFEASIBLE.word, taken.infeasible))
@@ -206,8 +205,7 @@ class Sooners:
 
     def _enter(self, job: Job) -> tuple[ForecastInput, int]:
         ground = self.forecaster.prepare(())
-        planner = copy.copy(self.hub.planner)
-        planner.state = ground.state
+        planner = self.hub.planner.over(ground.state)
         number, _ = planner.submit(ground.state.now_us, job.gang, held=bool(job.gates))
         job.number = number
         self.forecaster.measure_whole(ground.lengths, number, job)

@@ -11,10 +11,10 @@ import pwd
 import socket
 from collections.abc import Awaitable, Callable
 
-from phalanx.frontends.host.core.environment import Setting, environment
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.intake import read_run
 from phalanx.frontends.host.core.jobs import CANCEL, Job, Live, Member
+from phalanx.frontends.host.core.member_environment import SharedEnvironment, environment
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import split_seats
 from phalanx.frontends.host.crashpoints import crashpoint
@@ -190,7 +190,7 @@ class Starting:
     def orders(self, job: Job, live: Live, run: Run, members: list[Member]) -> list[MemberOrder]:
         """What the shim is told of these members."""
         uuids = [device.uuid for device in self.hub.devices]
-        setting = Setting(uuids, self._port(live), str(self.hub.runs / live.run))
+        setting = SharedEnvironment(uuids, self._port(live), str(self.hub.runs / live.run))
         cwd = run.cwd or "/"
         return [
             MemberOrder(

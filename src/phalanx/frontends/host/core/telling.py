@@ -9,7 +9,7 @@ from phalanx.frontends.host.core.details import Details
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.gantts import Gantts
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.intake import Taken
+from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.reports import Reports, Watched
 from phalanx.frontends.host.core.rows import Rows
@@ -20,7 +20,7 @@ from phalanx.frontends.host.service import Figures
 from phalanx.frontends.host.store import JobRecord
 
 
-class Teller:
+class Telling:
     """Answers questions; changes nothing. `caller` None: the daemon itself asks and may read everything."""
 
     def __init__(self, hub: Hub, forecaster: Forecaster) -> None:
@@ -47,7 +47,7 @@ class Teller:
         """Why a job is where it is."""
         return await self.whys.why(job, caller)
 
-    async def try_out(self, caller: Caller, taken: Taken) -> Accepted:
+    async def try_out(self, caller: Caller, taken: CheckedSubmission) -> Accepted:
         """What would become of a job if it were submitted now."""
         return await self.whys.sooners.try_out(caller, taken)
 

@@ -9,7 +9,7 @@ from phalanx.frontends.host.core.hub import CHECKED, Hub, log
 from phalanx.frontends.host.core.planner import NODE
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.ports import DeviceReading, Devices
-from phalanx.frontends.host.strangers import Rules, Stranger, Watch, find_strangers
+from phalanx.frontends.host.stranger_watch import Rules, Stranger, StrangerWatch, find_strangers
 
 WATCH_EVERY_S = 3.0
 READ_WITHIN_S = 20.0
@@ -22,7 +22,7 @@ class Watching:
         """Nothing was read yet."""
         self.hub, self.devices, self.starting, self.rules = hub, devices, starting, rules
         self.readings: Mapping[int, DeviceReading] = {}
-        self.watch = Watch()
+        self.watch = StrangerWatch()
         self._closed: set[int] = set()
 
     async def run(self) -> None:

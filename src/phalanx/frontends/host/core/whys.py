@@ -6,14 +6,10 @@ import asyncio
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from phalanx.control.explain import SENTENCES
+from phalanx.control.queue_view import ask_least, list_ahead
 from phalanx.engine.explain import explain
-from phalanx.engine.order.queue_turns import QueueTurns
-from phalanx.engine.order.turns import Turns, order_turns
-from phalanx.engine.room.view import find_need
-from phalanx.engine.session import Session
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
@@ -144,24 +140,10 @@ class Whys:
     def _find_ahead(self, job: Job) -> tuple[Ahead, int]:
         """Who has its turn before a job, and the highest priority among them."""
         planner, by_number = self.hub.planner, self.hub.register.by_number
-        snapshot = planner.state.borrow()
-        session = Session(snapshot, planner.policy)
-        turns = order_turns(session)
-        row = planner.state.records[job.number].row
-        mine = next((at for at in np.flatnonzero(turns.rows == _last_of(turns, row)).tolist()), None)
-        if mine is None:
+        numbers = list_ahead(planner.state, planner.policy, job.number)
+        if numbers is None:
             return _NOBODY, job.gang.priority
-        line, before = QueueTurns(session, turns), []
-        while line.left:
-            stretch = line.next_stretch()
-            place = np.flatnonzero(stretch == mine)
-            before.append(stretch[: int(place[0])] if len(place) else stretch)
-            if len(place):
-                break
-            line.done(len(stretch))
-        rows = [row for turn in np.concatenate(before).tolist() for row in turns.rows_of(turn)]
-        numbers = snapshot.pending.gang[rows].tolist()
-        found = [by_number[each] for each in numbers if each in by_number and each not in snapshot.judged]
+        found = [by_number[each] for each in numbers if each in by_number]
         named = [{"id": j.id, "name": j.name, "user": j.user, "gpus": least_gpus(j.gang)} for j in found[:NAMED_MOST]]
         highest = max((other.gang.priority for other in found if other.queue == job.queue), default=job.gang.priority)
         return Ahead(len(found), sum(least_gpus(other.gang) for other in found), named), highest
@@ -186,7 +168,7 @@ class Whys:
         """What is asked, what is free, and who has the rest."""
         state = self.hub.planner.state
         fleet = state.fleet
-        asked = np.sum([find_need(fleet, role.shape).vector * role.sizes.least for role in job.gang.roles], axis=0)
+        asked = ask_least(fleet, job.gang)
         free, whole = state.free.sum(axis=0), fleet.capacity.sum(axis=0)
         kinds = [kind for kind in fleet.kinds if asked[fleet.kind_index[kind]] > free[fleet.kind_index[kind]]]
         if not kinds and DEVICE_KIND in fleet.kinds and asked[fleet.device_column]:
@@ -207,10 +189,10 @@ class Whys:
         state, by_number = self.hub.planner.state, self.hub.register.by_number
         slots = state.device_free.shape[1]
         held = []
-        for gang in state.running.columns["gang"][np.flatnonzero(state.running.alive)].tolist():
+        for gang in state.list_seated():
             job = by_number.get(gang)
             if job is not None:
-                held.append((int(sum_devices(state.records[gang].seats, slots).sum()) / MILLI, job))
+                held.append((int(sum_devices(state.seats_of(gang), slots).sum()) / MILLI, job))
         held = sorted((each for each in held if each[0]), key=lambda each: (-each[0], each[1].id))
         words = [f"{job.id} ({job.name}, {job.user}) holds {number(many)}" for many, job in held]
         closed = [
@@ -258,11 +240,13 @@ class Whys:
 
     def _say_rest(self, job: Job) -> str:
         state = self.hub.planner.state
-        until = [at for at, what, gang, _ in state.timers if what == "rest" and gang == job.number]
-        if not until:
+        until_us, refusal = state.rest_of(job.number), state.refusal_of(job.number)
+        if until_us is None:
             return ""
+        at = moment(self.hub.wall_at(until_us), self.hub.clock.wall_s())
+        if refusal is not None and refusal.rests_until_us == until_us:
+            return f"was to start and could not: {refusal.words}; it is tried again at {at}"
         failures = self.hub.planner.failures_of(job.number)
-        at = moment(self.hub.wall_at(max(until)), self.hub.clock.wall_s())
         last = f"; the last time: {job.reason[1]}" if job.reason is not None else ""
         return f"failed {failures} times without saving anything; it rests until {at}{last}"
 
@@ -302,11 +286,9 @@ class Whys:
     def _say_until(self, job: Job) -> str:
         """By what is believed of it; never a promise."""
         state = self.hub.planner.state
-        record = state.records[job.number] if 0 <= job.number < len(state.records) else None
-        if record is None or not record.phase.seated:
+        if not 0 <= job.number < len(state.gangs) or not state.phase_of(job.number).seated:
             return ""
-        columns = state.running.columns
-        end_us = int(columns["start_us"][record.row] + columns["length_us"][record.row])
+        end_us = state.end_of(job.number)
         told = job.progress or {}
         if told.get("total") and told.get("rate"):
             left_s = max(0.0, (float(told["total"]) - float(told["step"])) / float(told["rate"]))
@@ -343,11 +325,6 @@ class Whys:
 
 
 _ENDINGS: Final = {"completed": "all members exited with code 0", "cancelled": "it was cancelled"}
-
-
-def _last_of(turns: Turns, row: int) -> int:
-    """The row at whose place a gang has its turn: its own, or that of the last it starts together with."""
-    return next((last for last, rows in turns.members.items() if row in rows), row)
 
 
 def seen_by(data: dict[str, Any], *, reads: bool) -> dict[str, Any]:

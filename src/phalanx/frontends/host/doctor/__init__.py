@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from phalanx.frontends.host.doctor.bundle import write_bundle
+from phalanx.frontends.host.doctor.cgroups import check_containment
 from phalanx.frontends.host.doctor.clocks import check_clock
-from phalanx.frontends.host.doctor.containment import check_containment
 from phalanx.frontends.host.doctor.gpus import check_driver, check_gpus
-from phalanx.frontends.host.doctor.place import check_ports, check_running, check_state_directory
+from phalanx.frontends.host.doctor.login_session import check_limits, check_session, check_shared_memory
 from phalanx.frontends.host.doctor.programs import check_python, check_schedulers
-from phalanx.frontends.host.doctor.session import check_limits, check_session, check_shared_memory
-from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
+from phalanx.frontends.host.doctor.state_directory import check_ports, check_running, check_state_directory
+from phalanx.frontends.host.doctor.surroundings import Diagnosis, Surroundings
 
-__all__ = ["CHECKS", "Finding", "Surroundings", "run_checks", "write_bundle"]
+__all__ = ["CHECKS", "Diagnosis", "Surroundings", "run_checks", "write_bundle"]
 
-Check = Callable[[Surroundings], list[Finding]]
+Check = Callable[[Surroundings], list[Diagnosis]]
 
 #: In the order in which people should read them.
 CHECKS: Final[Mapping[str, Check]] = {
@@ -39,13 +39,13 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def run_checks(around: Surroundings, names: Sequence[str] = ()) -> list[Finding]:
+def run_checks(around: Surroundings, names: Sequence[str] = ()) -> list[Diagnosis]:
     """All checks, or those named. One that breaks is a finding too."""
-    found: list[Finding] = []
+    found: list[Diagnosis] = []
     for name in names or CHECKS:
         try:
             found += CHECKS[name](around)
         except Exception as bad:  # noqa: BLE001 - the other checks matter all the more now
             story = f"the check itself failed: {type(bad).__name__}: {bad}"
-            found.append(Finding(name, "fail", story, "report it, with the archive of: phalanx doctor --bundle"))
+            found.append(Diagnosis(name, "fail", story, "report it, with the archive of: phalanx doctor --bundle"))
     return found

@@ -17,7 +17,7 @@ from typing import Final
 
 from phalanx import __version__
 from phalanx.control.spec.errors import BadInput
-from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
+from phalanx.frontends.host.doctor.surroundings import Diagnosis, Surroundings
 
 _LOG_BYTES_MAX: Final = 256 << 10
 _PACKAGES: Final = ("msgspec", "numpy", "nvidia-ml-py", "psutil", "starlette", "uvicorn", "click", "rich")
@@ -37,7 +37,7 @@ _SECRETS: Final = (
 )
 
 
-def write_bundle(target: Path, findings: Sequence[Finding], around: Surroundings) -> Path:
+def write_bundle(target: Path, findings: Sequence[Diagnosis], around: Surroundings) -> Path:
     """Write a new .tar.gz that only its owner can read; an archive that is there already is left alone."""
     redact = make_redactor(around, findings)
     parts = {
@@ -81,7 +81,7 @@ class Redactor:
         return text
 
 
-def make_redactor(around: Surroundings, findings: Sequence[Finding]) -> Redactor:
+def make_redactor(around: Surroundings, findings: Sequence[Diagnosis]) -> Redactor:
     """One that knows this machine's name, this user's home, and everybody who has a process here."""
     words = {platform.node(): "[host]", platform.node().partition(".")[0]: "[host]"}
     people = {around.user, *(process.user for process in around.processes())} - _SYSTEM_USERS

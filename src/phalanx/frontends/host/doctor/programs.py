@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, Final
 
-from phalanx.frontends.host.doctor.surroundings import Finding, Surroundings
+from phalanx.frontends.host.doctor.surroundings import Diagnosis, Surroundings
 
 #: Importing torch from a cold disk takes its time.
 _PYTHON_LIMIT_S: Final = 90.0
@@ -44,34 +44,34 @@ SCHEDULERS: Final[Mapping[str, str]] = {
 }
 
 
-def check_python(around: Surroundings) -> list[Finding]:
+def check_python(around: Surroundings) -> list[Diagnosis]:
     """What a job that says `python train.py` would get."""
     path = around.env.get("PATH", "")
     python = shutil.which("python", path=path) or shutil.which("python3", path=path)
     if python is None:
-        return [Finding("python", "warn", "there is no python on the PATH", "activate your environment, then submit")]
+        return [Diagnosis("python", "warn", "there is no python on the PATH", "activate your environment, then submit")]
     printed = around.run([python, "-c", _ASK], _PYTHON_LIMIT_S)
     told = _understand(printed)
     if told is None:
         message = f"{python} does not answer within {_PYTHON_LIMIT_S:.0f} s, or fails"
-        return [Finding("python", "warn", message, f"try: {python} -c 'import torch'")]
+        return [Diagnosis("python", "warn", message, f"try: {python} -c 'import torch'")]
     named = f"{python} {told.get('python')}"
     if "broken" in told:
         fix = f"repair it: {python} -m pip install --force-reinstall torch"
-        return [Finding("python", "warn", f"{named}: torch is there and cannot be imported: {told['broken']}", fix)]
+        return [Diagnosis("python", "warn", f"{named}: torch is there and cannot be imported: {told['broken']}", fix)]
     if "torch" not in told:
-        return [Finding("python", "ok", f"{named}, without torch")]
+        return [Diagnosis("python", "ok", f"{named}, without torch")]
     return [_judge_torch(around, named, told)]
 
 
-def _judge_torch(around: Surroundings, named: str, told: Mapping[str, Any]) -> Finding:
+def _judge_torch(around: Surroundings, named: str, told: Mapping[str, Any]) -> Diagnosis:
     named += f", torch {told['torch']}"
     if around.devices.list() and not around.devices.fake:
         if not told.get("cuda"):
-            return Finding("python", "warn", f"{named} is built without CUDA", "install a build of torch with CUDA")
+            return Diagnosis("python", "warn", f"{named} is built without CUDA", "install a build of torch with CUDA")
         if not told.get("nccl"):
-            return Finding("python", "warn", f"{named} has no NCCL", "install a build of torch with NCCL")
-    return Finding("python", "ok", f"{named}, CUDA {told.get('cuda')}, NCCL {'yes' if told.get('nccl') else 'no'}")
+            return Diagnosis("python", "warn", f"{named} has no NCCL", "install a build of torch with NCCL")
+    return Diagnosis("python", "ok", f"{named}, CUDA {told.get('cuda')}, NCCL {'yes' if told.get('nccl') else 'no'}")
 
 
 def _understand(printed: str | None) -> dict[str, Any] | None:
@@ -82,17 +82,17 @@ def _understand(printed: str | None) -> dict[str, Any] | None:
     return told if isinstance(told, dict) else None
 
 
-def check_schedulers(around: Surroundings) -> list[Finding]:
+def check_schedulers(around: Surroundings) -> list[Diagnosis]:
     """Who else starts jobs here."""
     pids: dict[str, list[int]] = {}
     for process in around.processes():
         if process.name in SCHEDULERS:
             pids.setdefault(process.name, []).append(process.pid)
     if not pids:
-        return [Finding("schedulers", "ok", "nobody else gives these GPUs away")]
+        return [Diagnosis("schedulers", "ok", "nobody else gives these GPUs away")]
     fix = "GPUs that its jobs use count as busy here; better let one of the two have them: "
     return [
-        Finding(
+        Diagnosis(
             "schedulers",
             "warn",
             f"{SCHEDULERS[name]} runs here too ({name}, pid {', '.join(map(str, sorted(found)))})",

@@ -17,7 +17,7 @@ Run = Callable[[Sequence[str], float], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at."""
 
     name: str

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.launching.directory import Facts
-from phalanx.frontends.host.ports import Found
+from phalanx.frontends.host.launching.directory import RunFacts
+from phalanx.frontends.host.ports import FoundRun
 from phalanx.frontends.host.shim.journal import Story
 
 _LOOK_S_FIRST = 0.02
@@ -20,14 +20,19 @@ _LOOK_S_MAX = 1.0
 _EMPTY_LOOKS = 2
 
 
-def is_empty(facts: Facts) -> bool:
+def is_empty(facts: RunFacts) -> bool:
     """Whether the cgroup of a run, if it has one, says that nothing is left of it."""
     group = containment.open_group(facts.containment, facts.cgroup)
     return group is None or group.is_empty()
 
 
 async def clear_run(
-    facts: Facts, story: Story | None, stuck_s: float, on_stuck: Callable[[Sequence[int]], None], *, wait: bool = True
+    facts: RunFacts,
+    story: Story | None,
+    stuck_s: float,
+    on_stuck: Callable[[Sequence[int]], None],
+    *,
+    wait: bool = True,
 ) -> bool:
     """Kill what is left of a run; True when nothing is. With `wait` it goes on after `stuck_s` until that is so."""
     clock = asyncio.get_running_loop().time
@@ -46,7 +51,7 @@ async def clear_run(
     return True
 
 
-def _kill_left(facts: Facts, story: Story | None) -> set[int]:
+def _kill_left(facts: RunFacts, story: Story | None) -> set[int]:
     """One pass; who was there to be killed."""
     left: set[int] = set()
     group = containment.open_group(facts.containment, facts.cgroup)
@@ -59,10 +64,10 @@ def _kill_left(facts: Facts, story: Story | None) -> set[int]:
     return left | containment.kill_marked(facts.mark, facts.uid)
 
 
-def describe(run: str, story: Story | None, *, done: bool, same_boot: bool = True) -> Found:
+def describe(run: str, story: Story | None, *, done: bool, same_boot: bool = True) -> FoundRun:
     """A run without a living shim, by its journal."""
     story = story or Story()
-    return Found(
+    return FoundRun(
         run,
         alive=False,
         went=story.went,

@@ -29,7 +29,7 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """What the daemon knows of a run without asking anybody who could lie."""
 
     run: str
@@ -62,7 +62,7 @@ class Runs:
         self.path = path
         self._live = path / _LIVE
 
-    def make(self, facts: Facts, gid: int, launch: dict[str, Any], *, chown: bool) -> MadeRun:
+    def make(self, facts: RunFacts, gid: int, launch: dict[str, Any], *, chown: bool) -> MadeRun:
         """A new run directory with its lock taken; raises OSError, and then nothing is left."""
         # Others pass through it to their own runs, and cannot list it.
         self.path.mkdir(mode=0o711 if chown else 0o700, parents=True, exist_ok=True)
@@ -106,21 +106,21 @@ class Runs:
             os.fchown(dir_fd, uid, gid)  # last: from here on the user can change what is inside
         return MadeRun(dir_fd, lock_fd, log_fd)
 
-    def _write_facts(self, facts: Facts) -> None:
+    def _write_facts(self, facts: RunFacts) -> None:
         temporary = self._live / f"{facts.run}.new"
         temporary.write_text(json.dumps(asdict(facts)), encoding="ascii")
         temporary.replace(self._live / facts.run)
 
-    def list_live(self) -> list[Facts]:
+    def list_live(self) -> list[RunFacts]:
         """The runs that nobody has written off."""
-        known = {field.name for field in fields(Facts)}
+        known = {field.name for field in fields(RunFacts)}
         found = []
         for path in sorted(self._live.glob("*.*")):
             if path.name.endswith(".new"):
                 continue
             try:
                 read = json.loads(path.read_text(encoding="ascii"))
-                found.append(Facts(**{name: value for name, value in read.items() if name in known}))
+                found.append(RunFacts(**{name: value for name, value in read.items() if name in known}))
             except (OSError, ValueError, TypeError, AttributeError):
                 continue  # half written when the power went; its boot is over, and `list_all` finds the directory
         return found

@@ -19,14 +19,14 @@ from phalanx.frontends.host import containment
 from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import CGROUP1, CGROUP2, WEAK
 from phalanx.frontends.host.crashpoints import crashpoint
-from phalanx.frontends.host.launching.attempt import NONSENSE, Attempt, Listener
 from phalanx.frontends.host.launching.clearing import clear_run, describe, is_empty
-from phalanx.frontends.host.launching.directory import Facts, Runs
+from phalanx.frontends.host.launching.directory import RunFacts, Runs
 from phalanx.frontends.host.launching.line import connect
-from phalanx.frontends.host.launching.logs import read_log
-from phalanx.frontends.host.launching.making import Maker, Manner
+from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.launching.reaping import Reaper
-from phalanx.frontends.host.ports import CannotStart, Found, Launcher, MemberOrder, Order, Ready
+from phalanx.frontends.host.launching.run_making import Maker, Manner
+from phalanx.frontends.host.launching.shim_link import NONSENSE, Listener, ShimLink
+from phalanx.frontends.host.ports import CannotStart, FoundRun, Launcher, MemberOrder, Order, Ready
 from phalanx.frontends.host.shim.bounds import read_end, read_generation, read_member
 from phalanx.frontends.host.shim.journal import Story
 
@@ -61,7 +61,7 @@ class HostLauncher:
         self._runs = Runs(runs.absolute())
         self._kill_stuck_s = kill_stuck_s
         self._maker = Maker(self._runs, Manner(drop_privileges, python, tuple(contain), kill_stuck_s, log_rate_bytes_s))
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, ShimLink] = {}
         self._preparing: set[str] = set()
         self._settling: set[str] = set()
         self._clearing: set[str] = set()
@@ -97,7 +97,7 @@ class HostLauncher:
         attempt.start_telling(self._listeners)
         return ready
 
-    async def _wait_until_ready(self, attempt: Attempt, asked: asyncio.Future[Mapping[str, Any]]) -> Ready:
+    async def _wait_until_ready(self, attempt: ShimLink, asked: asyncio.Future[Mapping[str, Any]]) -> Ready:
         try:
             async with asyncio.timeout(_READY_WITHIN_S):
                 ready = self._admit(attempt, await asked)
@@ -114,12 +114,12 @@ class HostLauncher:
             raise
         return ready
 
-    async def _spawn(self, order: Order) -> tuple[Attempt, asyncio.Future[Mapping[str, Any]]]:
+    async def _spawn(self, order: Order) -> tuple[ShimLink, asyncio.Future[Mapping[str, Any]]]:
         _ = self._maker.ground  # found out here, not by several threads at once
         made, facts, spawned = await asyncio.to_thread(self._maker.make, order)
         crashpoint("start.shims_forked")
         try:
-            attempt = Attempt(facts, self._on_cut, self._on_empty, self._on_stuck)
+            attempt = ShimLink(facts, self._on_cut, self._on_empty, self._on_stuck)
             asked = attempt.ask("ready", order.generation)
             attempt.shim_pid = spawned.process.pid
             self._reaper.watch(spawned.process)
@@ -128,7 +128,7 @@ class HostLauncher:
             made.close()
         return attempt, asked
 
-    def _admit(self, attempt: Attempt, ready: Mapping[str, Any]) -> Ready:
+    def _admit(self, attempt: ShimLink, ready: Mapping[str, Any]) -> Ready:
         generation = read_generation(ready["generation"])
         pids = dict(read_member(m["rank"], m["pid"], m["start"]) for m in ready["members"])
         left_out = self._maker.admit(attempt.facts, attempt.shim_pid, generation, pids)
@@ -137,7 +137,7 @@ class HostLauncher:
             attempt.contained = WEAK
         return Ready(generation, pids, attempt.contained)
 
-    async def _give_up(self, attempt: Attempt) -> None:
+    async def _give_up(self, attempt: ShimLink) -> None:
         """End a run that was not let go, and leave nothing of it."""
         attempt.send("abort")
         attempt.leave()
@@ -170,7 +170,7 @@ class HostLauncher:
             return
         attempt.went = True
 
-    async def _judge_go(self, attempt: Attempt, generation: int, why: str) -> None:
+    async def _judge_go(self, attempt: ShimLink, generation: int, why: str) -> None:
         """Nobody was let through, and then nothing is left; else `lost` or `empty` tells what became of the run."""
         story = await self._wait_for_end(attempt, _ANSWER_WITHIN_S) if attempt.line is None else None
         if story is not None and story.generation >= generation:
@@ -180,7 +180,7 @@ class HostLauncher:
             await self._give_up(attempt)
         raise CannotStart(why)
 
-    def _end_shim(self, attempt: Attempt) -> None:
+    def _end_shim(self, attempt: ShimLink) -> None:
         """A shim that does not do what it is told: with it gone, the run is ended from here."""
         _log.warning("run %s: its shim does not do what it is told; it is killed", attempt.run)
         if attempt.shim_pid is not None:
@@ -224,7 +224,7 @@ class HostLauncher:
         if attempt is not None and not attempt.is_over(chosen):
             self._start(self._insist(attempt, chosen, grace_s + self._kill_stuck_s + _LATE_S))
 
-    async def _insist(self, attempt: Attempt, ranks: list[int] | None, after_s: float) -> None:
+    async def _insist(self, attempt: ShimLink, ranks: list[int] | None, after_s: float) -> None:
         """In system mode a shim is its user's, who may have stopped it: nobody holds on to devices that way."""
         await asyncio.sleep(after_s)
         if not attempt.left and attempt.line is not None and not attempt.is_over(ranks) and not attempt.is_stuck:
@@ -291,14 +291,14 @@ class HostLauncher:
 
     # ------------------------------------------------------------------ finding
 
-    async def find(self) -> list[Found]:
+    async def find(self) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         boot_id = read_boot_id()
         live = {facts.run: facts for facts in await asyncio.to_thread(self._runs.list_live)}
         if self._runs.read_boot() != boot_id:
             # After a power loss the list itself may have holes. Nothing of another boot lives, so it is quick.
             for run in self._runs.list_names():
-                live.setdefault(run, Facts(run, -1, "", "", WEAK))
+                live.setdefault(run, RunFacts(run, -1, "", "", WEAK))
             self._runs.write_boot(boot_id)
         wanted = [facts for run, facts in live.items() if run not in self._attempts]
         found = await asyncio.gather(*(self._find_safely(facts, boot_id) for facts in wanted))
@@ -307,23 +307,23 @@ class HostLauncher:
             attempt.start_telling(self._listeners)
         return [one for one in found if one is not None]
 
-    async def _find_safely(self, facts: Facts, boot_id: str) -> Found | None:
+    async def _find_safely(self, facts: RunFacts, boot_id: str) -> FoundRun | None:
         """One run that cannot be understood must not keep the daemon from the others."""
         try:
             return await self._find_one(facts, boot_id)
         except Exception:  # noqa: BLE001
             _log.exception("run %s cannot be understood; what is left of it is ended", facts.run)
             cleared = await clear_run(facts, None, self._kill_stuck_s, lambda _: None, wait=False)
-            return Found(facts.run, False, True, cleared, 1, {}, {}, lost=True)  # noqa: FBT003
+            return FoundRun(facts.run, False, True, cleared, 1, {}, {}, lost=True)  # noqa: FBT003
 
-    async def _find_one(self, facts: Facts, boot_id: str) -> Found | None:
+    async def _find_one(self, facts: RunFacts, boot_id: str) -> FoundRun | None:
         async with self._finding:
             if not self._runs.exists(facts.run):
                 self._runs.strike(facts.run)
                 return None
             if facts.boot_id != boot_id:
                 return describe(facts.run, self._runs.read_story(facts.run), done=True, same_boot=False)
-            attempt = Attempt(facts, self._on_cut, self._on_empty, self._on_stuck)
+            attempt = ShimLink(facts, self._on_cut, self._on_empty, self._on_stuck)
             state = await self._reach(attempt, _FOUND_AT_FIRST_S, kill=False)
             if state is not None:
                 self._attempts[facts.run] = attempt
@@ -336,7 +336,7 @@ class HostLauncher:
                 )
             return await self._bury(attempt)
 
-    def _adopt(self, attempt: Attempt, state: Mapping[str, Any]) -> Found:
+    def _adopt(self, attempt: ShimLink, state: Mapping[str, Any]) -> FoundRun:
         members = attempt.read_state(state)
         exits = {rank: read_end(m["code"], m["signal"]) for rank, m in members.items() if m["exited"]}
         for rank in exits:
@@ -345,7 +345,7 @@ class HostLauncher:
         if done:
             attempt.know_end()
         attempt.tell_state(state, lambda _: "")
-        return Found(
+        return FoundRun(
             attempt.run,
             alive=True,
             went=attempt.went,
@@ -356,7 +356,7 @@ class HostLauncher:
             spoke=[(said["rank"], said["message"]) for said in state.get("spoke", ())],
         )
 
-    async def _bury(self, attempt: Attempt) -> Found:
+    async def _bury(self, attempt: ShimLink) -> FoundRun:
         """The shim is dead: end what is left. What does not end in time is looked after until it does."""
         story = self._runs.read_story(attempt.run)
         cleared = await clear_run(attempt.facts, story, self._kill_stuck_s, attempt.tell_stuck, wait=False)
@@ -368,7 +368,7 @@ class HostLauncher:
             self._on_cut(attempt)
         return found
 
-    async def _reach(self, attempt: Attempt, within_s: float, *, kill: bool = True) -> Mapping[str, Any] | None:
+    async def _reach(self, attempt: ShimLink, within_s: float, *, kill: bool = True) -> Mapping[str, Any] | None:
         """Connect to the shim of a run and ask for its state; None if it is dead, or (with `kill`) then made so."""
         clock = asyncio.get_running_loop().time
         until_s, wait_s = clock() + within_s, 0.01
@@ -390,7 +390,7 @@ class HostLauncher:
             wait_s = min(0.5, wait_s * 2)
         return None
 
-    async def _connect(self, attempt: Attempt, within_s: float) -> Mapping[str, Any] | None:
+    async def _connect(self, attempt: ShimLink, within_s: float) -> Mapping[str, Any] | None:
         with self._runs.open(attempt.run) as dir_fd:
             if dir_fd is None:
                 return None
@@ -415,14 +415,14 @@ class HostLauncher:
 
     # ------------------------------------------------------------------ endings that nobody ordered
 
-    def _on_cut(self, attempt: Attempt) -> None:
+    def _on_cut(self, attempt: ShimLink) -> None:
         # While it is being found, whoever looks for it deals with that.
         if self._attempts.get(attempt.run) is attempt and attempt.run not in self._settling:
             self._settling.add(attempt.run)
             task = self._start(self._settle(attempt))
             task.add_done_callback(lambda _: self._settling.discard(attempt.run))
 
-    def _on_empty(self, attempt: Attempt) -> None:
+    def _on_empty(self, attempt: ShimLink) -> None:
         """The shim runs as the job's user, who may therefore play shim; the cgroup has the last word."""
         if is_empty(attempt.facts):
             attempt.tell_end("empty")
@@ -430,14 +430,14 @@ class HostLauncher:
             _log.warning("run %s: its shim says that nothing is left, and that is not so", attempt.run)
             self._start(self._empty(attempt))
 
-    def _on_stuck(self, attempt: Attempt) -> None:
+    def _on_stuck(self, attempt: ShimLink) -> None:
         """The shim's word alone takes no device away from anybody: what is stuck survives us too."""
         if not attempt.is_stuck and attempt.run not in self._clearing:
             self._clearing.add(attempt.run)
             task = self._start(self._empty(attempt))
             task.add_done_callback(lambda _: self._clearing.discard(attempt.run))
 
-    async def _empty(self, attempt: Attempt) -> None:
+    async def _empty(self, attempt: ShimLink) -> None:
         story = self._runs.read_story(attempt.run)
         await clear_run(attempt.facts, story, self._kill_stuck_s, attempt.tell_stuck)
         attempt.tell_end("empty")
@@ -448,7 +448,7 @@ class HostLauncher:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _settle(self, attempt: Attempt) -> None:
+    async def _settle(self, attempt: ShimLink) -> None:
         """The line was cut: take it up again if the shim lives, else tell how the run ended once nothing is left."""
         attempt.cuts += 1
         if attempt.cuts > _CUTS_MAX:
@@ -467,7 +467,7 @@ class HostLauncher:
                 attempt.tell_exit(end, self._read_tail(attempt.run, rank))
         attempt.tell_end("empty" if story is not None and story.done else "lost")
 
-    async def _wait_for_end(self, attempt: Attempt, within_s: float) -> Story | None:
+    async def _wait_for_end(self, attempt: ShimLink, within_s: float) -> Story | None:
         """Until the shim has let go of its lock, by itself or killed; what it wrote."""
         clock = asyncio.get_running_loop().time
         until_s, wait_s = clock() + within_s, 0.005

@@ -11,14 +11,14 @@ import os
 import socket
 import struct
 
-from phalanx.frontends.host.shim.loop import READ, WRITE
+from phalanx.frontends.host.shim.event_loop import READ, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from phalanx.frontends.host.shim.loop import Loop
+    from phalanx.frontends.host.shim.event_loop import EventLoop
 
 NAME = "control.sock"
 VERSION = 1
@@ -33,7 +33,7 @@ class Control:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         dir_fd: int,
         on_message: Callable[[dict[str, Any]], None],
         on_lost: Callable[[], None],

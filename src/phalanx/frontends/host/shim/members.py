@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
-    from phalanx.frontends.host.shim.logs import Pump, RankLog
+    from phalanx.frontends.host.shim.log_writing import Pump, RankLog
 
 #: What the shim handles or Python ignores, and a fresh process does neither.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
@@ -28,7 +28,7 @@ NOT_PERMITTED = 126
 NOT_FOUND = 127
 
 
-class Member:
+class MemberProcess:
     """One process of the gang, as the shim knows it."""
 
     __slots__ = ("code", "exited", "generation", "log", "pid", "pump", "rank", "signal", "start")

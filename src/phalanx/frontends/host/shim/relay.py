@@ -11,14 +11,14 @@ import os
 import socket
 
 from phalanx.frontends.host.shim.control import listen, read_peer_uid, unlink
-from phalanx.frontends.host.shim.loop import READ, WRITE
+from phalanx.frontends.host.shim.event_loop import READ, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from phalanx.frontends.host.shim.loop import Loop
+    from phalanx.frontends.host.shim.event_loop import EventLoop
     from phalanx.wire import SchedulerEnd
 
 NAME = "job.sock"
@@ -53,7 +53,7 @@ class Relay:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         dir_fd: int,
         make_end: Callable[[], SchedulerEnd],
         on_message: Callable[[int, dict[str, Any]], None],
@@ -166,7 +166,7 @@ class Relay:
 class _Connection:
     """One member's connection."""
 
-    def __init__(self, loop: Loop, connection: socket.socket, relay: Relay, end: SchedulerEnd) -> None:
+    def __init__(self, loop: EventLoop, connection: socket.socket, relay: Relay, end: SchedulerEnd) -> None:
         self._loop, self._socket, self._relay, self.end = loop, connection, relay, end
         self._to_send = bytearray()
         self._allowance, self._at_s = _BURST, loop.now_s()

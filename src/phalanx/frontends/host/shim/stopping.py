@@ -16,9 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from phalanx.frontends.host.containment import Group
-    from phalanx.frontends.host.shim.loop import Loop, Timer
-    from phalanx.frontends.host.shim.members import Member
+    from phalanx.frontends.host.containment import Cgroup
+    from phalanx.frontends.host.shim.event_loop import EventLoop, Timer
+    from phalanx.frontends.host.shim.members import MemberProcess
 
 _LOOK_S_FIRST = 0.01
 _LOOK_S_MAX = 1.0
@@ -27,7 +27,7 @@ _LOOK_S_MAX = 1.0
 class Reach:
     """Which processes belong to a member, or to the run."""
 
-    def __init__(self, group: Group | None, mark: str) -> None:
+    def __init__(self, group: Cgroup | None, mark: str) -> None:
         """`mark` is how the environment of a member begins a line that names the run."""
         self._group, self._mark = group, mark
 
@@ -51,7 +51,7 @@ class Reach:
         inside = self._group.list_pids() if self._group is not None else set()
         return sorted(pid for pid in inside.union(containment.find_descendants(os.getpid())) if _lives(pid))
 
-    def list_member(self, member: Member) -> set[int]:
+    def list_member(self, member: MemberProcess) -> set[int]:
         """Who of one member is left: itself, and whatever it started, wherever that went."""
         if self._group is not None and (inside := self._group.part(member.part).list_pids()):
             return {pid for pid in inside if _lives(pid)}
@@ -59,7 +59,7 @@ class Reach:
         own = set(containment.find_descendants(member.pid)) if not member.exited else set()
         return {pid for pid in below if _lives(pid) and (pid in own or self._is_of(pid, member))}
 
-    def _is_of(self, pid: int, member: Member) -> bool:
+    def _is_of(self, pid: int, member: MemberProcess) -> bool:
         """Whether a descendant of the shim came from this member: by its session, else by its environment."""
         process = containment.read_process(pid)
         if process is None or process.session == member.pid:
@@ -67,14 +67,14 @@ class Reach:
         mark = f"{self._mark}{member.part}".encode()
         return mark in containment.read_file(f"/proc/{pid}/environ").split(b"\0")
 
-    def kill_members(self, members: Iterable[Member]) -> None:
+    def kill_members(self, members: Iterable[MemberProcess]) -> None:
         """Kill everybody of these members, once."""
         for member in members:
             if self._group is not None:
                 self._group.part(member.part).kill()
             self.signal_left(member, signal.SIGKILL)
 
-    def signal_left(self, member: Member, number: int) -> None:
+    def signal_left(self, member: MemberProcess, number: int) -> None:
         """Signal each process of a member by itself."""
         family = {os.getpid(), *containment.find_descendants(os.getpid())}
         for pid in self.list_member(member):
@@ -91,9 +91,9 @@ class Stop:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         reach: Reach,
-        members: Sequence[Member],
+        members: Sequence[MemberProcess],
         *,
         whole: bool,
         stuck_s: float,
@@ -122,7 +122,7 @@ class Stop:
             if self._killed_at_s is None:
                 self._set_timer(kill_at_s - self._loop.now_s(), self._kill)
 
-    def _signal(self, member: Member, number: int) -> None:
+    def _signal(self, member: MemberProcess, number: int) -> None:
         if member.exited:
             self._reach.signal_left(member, number)
             return

@@ -16,11 +16,11 @@ import signal
 import socket
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.shim import logs, system
+from phalanx.frontends.host.shim import log_writing, system
 from phalanx.frontends.host.shim.control import Control
+from phalanx.frontends.host.shim.event_loop import EventLoop
 from phalanx.frontends.host.shim.journal import Journal
-from phalanx.frontends.host.shim.loop import Loop
-from phalanx.frontends.host.shim.members import Gate, Member, fork_members
+from phalanx.frontends.host.shim.members import Gate, MemberProcess, fork_members
 from phalanx.frontends.host.shim.relay import Relay
 from phalanx.frontends.host.shim.stopping import Reach, Stop
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from phalanx.frontends.host.shim.loop import Timer
+    from phalanx.frontends.host.shim.event_loop import Timer
     from phalanx.wire import SchedulerEnd
 
 _LINGER_S = 60.0
@@ -44,7 +44,7 @@ class Supervision:
         """Nothing happens yet."""
         self._dir_fd, self._launch = dir_fd, launch
         self._notes_left = _NOTES_BYTES_MAX
-        self.loop = Loop(self._on_child, lambda error: self.note(f"{type(error).__name__}: {error}"))
+        self.loop = EventLoop(self._on_child, lambda error: self.note(f"{type(error).__name__}: {error}"))
         allowed = frozenset((0, int(launch.get("daemon_uid", os.getuid()))))
         self.control = Control(self.loop, dir_fd, self._on_message, self._on_daemon_lost, allowed)
         self.control.take(control)
@@ -53,11 +53,11 @@ class Supervision:
         self._contained = group.kind if group is not None else containment.WEAK
         self._reach = Reach(group, str(launch.get("mark", "")))
         self._journal = Journal(dir_fd)
-        self._rate = logs.Rate(self.loop, int(launch["logs"].get("rate_bytes_s", 0)))
-        self._logs_fd = logs.open_folder(dir_fd)
-        self._logs: dict[int, logs.RankLog] = {}
-        self._members: list[Member] = []  # those that went, in order; the last of a rank is the one there is
-        self._waiting: tuple[int, Gate, list[Member]] | None = None
+        self._rate = log_writing.Rate(self.loop, int(launch["logs"].get("rate_bytes_s", 0)))
+        self._logs_fd = log_writing.open_folder(dir_fd)
+        self._logs: dict[int, log_writing.RankLog] = {}
+        self._members: list[MemberProcess] = []  # those that went, in order; the last of a rank is the one there is
+        self._waiting: tuple[int, Gate, list[MemberProcess]] | None = None
         self._generation = 0
         self._stops: list[Stop] = []
         self._stuck: list[int] = []
@@ -91,7 +91,7 @@ class Supervision:
         ranks = [int(order["rank"]) for order in orders]
         for rank in ranks:
             if rank not in self._logs:
-                self._logs[rank] = logs.RankLog(self._logs_fd, rank, int(self._launch["logs"]["cap_bytes"]))
+                self._logs[rank] = log_writing.RankLog(self._logs_fd, rank, int(self._launch["logs"]["cap_bytes"]))
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in ranks]
         gate, umask = Gate(), int(self._launch.get("umask", 0o022))
         pids = fork_members(orders, [write_fd for _, write_fd in pipes], gate, umask)
@@ -112,10 +112,10 @@ class Supervision:
         told = [{"rank": rank, "pid": pid, "start": start} for rank, pid, start in ready]
         self.control.send("ready", generation=generation, members=told, contained=self._contained)
 
-    def _meet(self, rank: int, generation: int, pid: int, read_fd: int) -> Member:
+    def _meet(self, rank: int, generation: int, pid: int, read_fd: int) -> MemberProcess:
         # Our child until we wait for it, so there is somebody of that number.
-        member = Member(rank, generation, pid, containment.read_start(pid) or 0, self._logs[rank])
-        member.pump = logs.Pump(self.loop, read_fd, member.log, self._rate)
+        member = MemberProcess(rank, generation, pid, containment.read_start(pid) or 0, self._logs[rank])
+        member.pump = log_writing.Pump(self.loop, read_fd, member.log, self._rate)
         return member
 
     def _drop_waiting(self) -> None:
@@ -203,11 +203,11 @@ class Supervision:
         else:
             self.note(f"an order that this shim does not know: {verb!r}")
 
-    def _choose(self, ranks: Sequence[int] | None) -> list[Member]:
+    def _choose(self, ranks: Sequence[int] | None) -> list[MemberProcess]:
         """The members of these ranks that live; None: all."""
         return [m for m in self._find_latest().values() if not m.exited and (ranks is None or m.rank in ranks)]
 
-    def _find_latest(self) -> dict[int, Member]:
+    def _find_latest(self) -> dict[int, MemberProcess]:
         return {member.rank: member for member in self._members}
 
     def _abort(self) -> None:
@@ -277,7 +277,7 @@ class Supervision:
         by_pid = {member.pid: member for member in self._members if not member.exited}
         if self._waiting is not None:
             by_pid.update((member.pid, member) for member in self._waiting[2])
-        ended: list[Member] = []
+        ended: list[MemberProcess] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -292,7 +292,7 @@ class Supervision:
         self._tell_ends([member for member in ended if member in self._members])
         self._look()
 
-    def _tell_ends(self, ended: Sequence[Member]) -> None:
+    def _tell_ends(self, ended: Sequence[MemberProcess]) -> None:
         if not ended:
             return
         ends = [{"rank": m.rank, "generation": m.generation, "code": m.code, "signal": m.signal} for m in ended]
@@ -383,7 +383,7 @@ class Supervision:
         self.control.send("job", droppable=True, rank=rank, message=message)
 
 
-def _covers(stop: Stop, members: Sequence[Member], *, whole: bool) -> bool:
+def _covers(stop: Stop, members: Sequence[MemberProcess], *, whole: bool) -> bool:
     """Whether a new order means the same as a running one."""
     return stop.whole if whole else not stop.whole and {id(m) for m in stop.members} == {id(m) for m in members}
 

@@ -1,7 +1,8 @@
 """What the daemon must not forget: SQLite with a log, one writing thread and a group commit."""
 
 from phalanx.frontends.host.store.faults import StoreBroken, StoreFull
-from phalanx.frontends.host.store.records import (
+from phalanx.frontends.host.store.store import Store, open_store
+from phalanx.frontends.host.store.stored_rows import (
     AddEstimate,
     AddEvents,
     Change,
@@ -16,7 +17,6 @@ from phalanx.frontends.host.store.records import (
     RunRecord,
     UpdateJob,
 )
-from phalanx.frontends.host.store.store import Store, open_store
 
 __all__ = [
     "AddEstimate",

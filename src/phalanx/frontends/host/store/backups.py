@@ -17,7 +17,7 @@ from typing import Final
 
 from phalanx.frontends.host.store import schema
 from phalanx.frontends.host.store.ballast import BALLAST_BYTES
-from phalanx.frontends.host.store.connection import connect, connect_reader
+from phalanx.frontends.host.store.database import connect, connect_reader
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, StoreFull, find_fault
 
 #: Ids and sequence numbers that were given after the backup are not known; none may be given twice, because run
@@ -129,7 +129,7 @@ def find_damage(connection: sqlite3.Connection) -> str | None:
 
 
 def create_private(path: Path) -> None:
-    """An empty file for nobody else to read. Never opens one that is there: see `connection`."""
+    """An empty file for nobody else to read. Never opens one that is there: see `database`."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 

@@ -19,7 +19,7 @@ from phalanx.frontends.host.store.backups import (
     write_backup,
 )
 from phalanx.frontends.host.store.ballast import Ballast
-from phalanx.frontends.host.store.connection import connect, connect_checker, prepare_writer, write_checkpoint
+from phalanx.frontends.host.store.database import connect, connect_checker, prepare_writer, write_checkpoint
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, explain, find_fault
 
 

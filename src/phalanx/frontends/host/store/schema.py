@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from phalanx.frontends.host.store.connection import Connection
+from phalanx.frontends.host.store.database import SqlConnection
 
 _ENDED = ("completed", "failed", "cancelled", "infeasible")
 #: As the partial indices spell it; a query must use the same words for an index to serve it. Not as `IN`: SQLite
@@ -76,13 +76,13 @@ _VERSION_1 = (
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
 
 
-def read_version(connection: Connection) -> int:
+def read_version(connection: SqlConnection) -> int:
     """The version of a database; 0 for one that has no tables yet."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: SqlConnection) -> None:
     """Bring a database to this version, one step and one transaction at a time."""
     for version in range(read_version(connection), len(MIGRATIONS)):
         connection.execute("BEGIN IMMEDIATE")

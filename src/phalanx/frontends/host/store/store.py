@@ -14,10 +14,10 @@ from phalanx.frontends.host.ports import Clock
 from phalanx.frontends.host.store import queries
 from phalanx.frontends.host.store.backups import write_backup
 from phalanx.frontends.host.store.ballast import Ballast
-from phalanx.frontends.host.store.connection import connect_reader
+from phalanx.frontends.host.store.database import connect_reader
 from phalanx.frontends.host.store.faults import Fault, explain, find_fault, refuse_closed
 from phalanx.frontends.host.store.opening import open_database, prepare_directory
-from phalanx.frontends.host.store.records import (
+from phalanx.frontends.host.store.stored_rows import (
     Change,
     EstimateRecord,
     EventRecord,

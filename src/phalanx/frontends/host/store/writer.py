@@ -16,11 +16,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
+from phalanx.frontends.host.store.applying import Outcome, apply_group
 from phalanx.frontends.host.store.ballast import Ballast, has_room
-from phalanx.frontends.host.store.changes import Outcome, apply_group
-from phalanx.frontends.host.store.connection import write_checkpoint
+from phalanx.frontends.host.store.database import write_checkpoint
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, explain, find_fault, refuse_closed, refuse_full
-from phalanx.frontends.host.store.records import Change, InsertJobs
+from phalanx.frontends.host.store.stored_rows import Change, InsertJobs
 
 #: Writes in one commit; a bound on how long the first of them waits for the last.
 GROUP_MAX: Final = 512

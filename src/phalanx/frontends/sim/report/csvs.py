@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from phalanx.frontends.sim.report.facts import Facts, Pictures
-from phalanx.frontends.sim.report.gangs import write_rows
+from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
+from phalanx.frontends.sim.report.gang_csv import write_rows
 
 
-def make_tables(runs: Sequence[Facts]) -> dict[str, str]:
+def make_tables(runs: Sequence[ReportFacts]) -> dict[str, str]:
     """All tables but that of the gangs, by file name."""
     drawn = [(facts, facts.pictures) for facts in runs if facts.pictures is not None]
     return {
@@ -23,10 +23,10 @@ def make_tables(runs: Sequence[Facts]) -> dict[str, str]:
     }
 
 
-_Drawn = Sequence[tuple[Facts, Pictures]]
+_Drawn = Sequence[tuple[ReportFacts, Pictures]]
 
 
-def _metric_rows(runs: Sequence[Facts]) -> Iterable[Sequence[object]]:
+def _metric_rows(runs: Sequence[ReportFacts]) -> Iterable[Sequence[object]]:
     flat = [_flat(facts.metrics) for facts in runs]
     keys = list(dict.fromkeys(key for metrics in flat for key in metrics))
     yield ("policy", "seed", "gangs", "completed", *keys)

@@ -16,12 +16,12 @@ import numpy as np
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.frontends.sim.metrics import find_horizon
 from phalanx.frontends.sim.report.cdf import Curve, find_shares
-from phalanx.frontends.sim.report.gangs import gang_header, gang_rows
-from phalanx.frontends.sim.report.gantt import Picture, draw_picture, find_marks
+from phalanx.frontends.sim.report.gang_csv import gang_header, gang_rows
 from phalanx.frontends.sim.report.parts import split_story
+from phalanx.frontends.sim.report.run_picture import Picture, draw_picture, find_marks
 from phalanx.frontends.sim.report.stays import Meter, Stretch, read_story
 from phalanx.frontends.sim.report.steps import Steps, common_instants, mean_steps, sum_spans
-from phalanx.frontends.sim.report.tenants import Standing, Tree, read_tree
+from phalanx.frontends.sim.report.tenant_totals import TenantTotals, Tree, read_tree
 from phalanx.frontends.sim.result import COMPLETED, GangResult, SimResult
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.model.queue import DEFAULT_QUEUE
@@ -69,7 +69,7 @@ class Slow:
 class QueueFacts:
     """One queue: its numbers, and its level over time in whole units."""
 
-    standing: Standing
+    standing: TenantTotals
     levels: list[float]
     guarantee: float | None
     entitlement: float | None
@@ -77,7 +77,7 @@ class QueueFacts:
 
 
 @dataclass(slots=True)
-class Facts:
+class ReportFacts:
     """One run. Without `pictures` only the numbers of the comparison are there."""
 
     policy: str
@@ -99,7 +99,7 @@ class Pictures:
     completions: Curve
     queue_at_s: list[float]
     queues: list[QueueFacts]
-    users: list[Standing]
+    users: list[TenantTotals]
     slowest: list[Slow]
     picture: Picture
     gangs_csv: bytes  # gzip
@@ -107,10 +107,10 @@ class Pictures:
     states: dict[str, int] = field(default_factory=dict)
 
 
-def collect_facts(scenario: Scenario, result: SimResult, label: str, boxes_most: int | None = None) -> Facts:
+def collect_facts(scenario: Scenario, result: SimResult, label: str, boxes_most: int | None = None) -> ReportFacts:
     """The facts of one run. `boxes_most` bounds what the picture holds; None leaves all pictures out."""
     horizon = find_horizon(result.gangs, scenario.until_us)
-    facts = Facts(
+    facts = ReportFacts(
         policy=label,
         seed=result.seed,
         gangs=len(result.gangs),
@@ -213,13 +213,13 @@ def _collect_queues(run: _Run) -> tuple[list[float], list[QueueFacts]]:
     """Queues in the order of the file, those without any gang left out."""
     capacity = sum(run.meter.capacity_by_node.values())
     tree = read_tree(run.scenario.queues, run.meter.kind, capacity)
-    standings: dict[str, Standing] = {name: Standing(name) for name in tree.above}
+    standings: dict[str, TenantTotals] = {name: TenantTotals(name) for name in tree.above}
     spans: dict[str, list[tuple[int, int, int]]] = {}
     for index, (gang, story) in enumerate(zip(run.result.gangs, run.stories, strict=True)):
         device_s = run.device_us[index] / SECOND_US / run.meter.whole
         held = [(each.start_us, each.end_us, each.units) for each in story if each.units_by_node]
         for name in tree.above.get(run.queue_of(index), (run.queue_of(index),)):
-            standings.setdefault(name, Standing(name)).add(gang, device_s)
+            standings.setdefault(name, TenantTotals(name)).add(gang, device_s)
             spans.setdefault(name, []).extend(held)
     present = [standing for standing in standings.values() if standing.gangs]
     if [standing.name for standing in present] == [DEFAULT_QUEUE]:
@@ -231,17 +231,17 @@ def _collect_queues(run: _Run) -> tuple[list[float], list[QueueFacts]]:
     return (at_us / SECOND_US).tolist(), found
 
 
-def _queue_facts(standing: Standing, levels: list[float], tree: Tree, meter: Meter) -> QueueFacts:
+def _queue_facts(standing: TenantTotals, levels: list[float], tree: Tree, meter: Meter) -> QueueFacts:
     amounts = [known.get(standing.name) for known in (tree.guarantees, tree.entitlements, tree.limits)]
     guarantee, entitlement, limit = (None if amount is None else amount / meter.whole for amount in amounts)
     return QueueFacts(standing, levels, guarantee, entitlement, limit)
 
 
-def _collect_users(run: _Run) -> list[Standing]:
+def _collect_users(run: _Run) -> list[TenantTotals]:
     """Users by the device time they got, most first."""
-    standings: dict[str, Standing] = {}
+    standings: dict[str, TenantTotals] = {}
     for index, gang in enumerate(run.result.gangs):
-        standing = standings.setdefault(gang.user, Standing(gang.user))
+        standing = standings.setdefault(gang.user, TenantTotals(gang.user))
         standing.add(gang, run.device_us[index] / SECOND_US / run.meter.whole)
     return sorted(standings.values(), key=lambda standing: -standing.device_s)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from phalanx.frontends.sim.printing import LEDGER_WORDS
 from phalanx.frontends.sim.report.cdf import Curve
-from phalanx.frontends.sim.report.facts import Facts, Pictures
+from phalanx.frontends.sim.report.comparison import PARTS, by_policy, ledger_of, say_s
+from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
 from phalanx.frontends.sim.report.page import Heading
-from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of, say_s
 
 #: As in page.css, for light paper.
 SERIES: Final = ("#0072b2", "#d55e00", "#007f5f", "#b0508a", "#b07d00", "#3a9fd6", "#6b4fa0", "#444c55")
@@ -88,7 +89,7 @@ class Figure:
     shares: list[Panel] = field(default_factory=list)
 
 
-def make_figure(heading: Heading, runs: Sequence[Facts]) -> Figure:
+def make_figure(heading: Heading, runs: Sequence[ReportFacts]) -> Figure:
     """What the figure shows."""
     drawn = [(facts, facts.pictures) for facts in runs if facts.pictures is not None]
     horizon = (min(facts.horizon_s[0] for facts in runs), max(facts.horizon_s[1] for facts in runs))
@@ -108,19 +109,19 @@ def make_figure(heading: Heading, runs: Sequence[Facts]) -> Figure:
     )
 
 
-def _name_parts(runs: Sequence[Facts]) -> list[tuple[str, str]]:
+def _name_parts(runs: Sequence[ReportFacts]) -> list[tuple[str, str]]:
     parts = dict.fromkeys((*PARTS, *ledger_of(runs)))
-    return [(PART_WORDS.get(part, part.replace("_", " ")), PART_COLOURS.get(part, OTHER_COLOUR)) for part in parts]
+    return [(LEDGER_WORDS.get(part, part.replace("_", " ")), PART_COLOURS.get(part, OTHER_COLOUR)) for part in parts]
 
 
-def _bar(policy: str, group: Sequence[Facts]) -> Bar:
+def _bar(policy: str, group: Sequence[ReportFacts]) -> Bar:
     ledger = ledger_of(group)
     total = math.fsum(ledger.values()) or 1.0
     named = zip(_name_parts(group), ledger.values(), strict=True)
     return Bar(policy, [(word, colour, value / total) for (word, colour), value in named if value > 0])
 
 
-def _usage_panel(facts: Facts, pictures: Pictures, horizon: tuple[float, float]) -> Panel:
+def _usage_panel(facts: ReportFacts, pictures: Pictures, horizon: tuple[float, float]) -> Panel:
     usage = pictures.usage
     busy, productive = (
         [level / most if most else 0.0 for level, most in zip(levels, usage.capacity, strict=True)]
@@ -134,7 +135,7 @@ def _usage_panel(facts: Facts, pictures: Pictures, horizon: tuple[float, float])
     return Panel(facts.policy, f"simulated time ({unit})", "of capacity", *horizon, ticks, traces)
 
 
-def _share_panel(title: str, drawn: Sequence[tuple[Facts, Pictures]], read: Callable[[Pictures], Curve]) -> Panel:
+def _share_panel(title: str, drawn: Sequence[tuple[ReportFacts, Pictures]], read: Callable[[Pictures], Curve]) -> Panel:
     curves = [(facts.policy, read(pictures)) for facts, pictures in drawn]
     values = [x for _, curve in curves for x in curve.x]
     high = max([10.0, *values])

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from phalanx import __version__
+from phalanx.frontends.sim.report.comparison import say_number
 from phalanx.frontends.sim.report.facts import name_unit
 from phalanx.frontends.sim.report.page import Heading
 from phalanx.frontends.sim.report.stays import Meter
-from phalanx.frontends.sim.report.tables import say_number
 from phalanx.frontends.sim.scenario import Scenario
 
 

@@ -17,11 +17,8 @@ from importlib import resources
 from itertools import accumulate
 from typing import Final
 
-from phalanx.frontends.sim.report.csvs import make_tables
-from phalanx.frontends.sim.report.facts import Facts, Pictures, Slow
-from phalanx.frontends.sim.report.payload import make_payload
-from phalanx.frontends.sim.report.tables import (
-    Line,
+from phalanx.frontends.sim.report.comparison import (
+    TableRow,
     by_policy,
     compare,
     ledger_lines,
@@ -29,7 +26,10 @@ from phalanx.frontends.sim.report.tables import (
     say_number,
     say_s,
 )
-from phalanx.frontends.sim.report.tenants import Standing
+from phalanx.frontends.sim.report.csvs import make_tables
+from phalanx.frontends.sim.report.facts import Pictures, ReportFacts, Slow
+from phalanx.frontends.sim.report.payload import make_payload
+from phalanx.frontends.sim.report.tenant_totals import TenantTotals
 
 USERS_SHOWN: Final = 12
 #: A curve may be beside the ledger by so much of the capacity without a word: it could not be seen.
@@ -50,7 +50,7 @@ class Heading:
     unit: str  # what the ledger counts: GPU, slot
 
 
-def make_page(heading: Heading, runs: Sequence[Facts]) -> str:
+def make_page(heading: Heading, runs: Sequence[ReportFacts]) -> str:
     """The whole page. The same facts give the same bytes: there is no clock in it."""
     style, script = _read("page.css"), "\n".join(_read(name) for name in _SCRIPTS)
     drawn = [(facts, facts.pictures) for facts in runs if facts.pictures is not None]
@@ -90,7 +90,7 @@ def _content_rules(style: str, script: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{marks[0]}'; script-src 'sha256-{marks[1]}'; base-uri 'none'"
 
 
-def _header(heading: Heading, runs: Sequence[Facts]) -> str:
+def _header(heading: Heading, runs: Sequence[ReportFacts]) -> str:
     first, last = min(facts.horizon_s[0] for facts in runs), max(facts.horizon_s[1] for facts in runs)
     facts = {
         "cluster": heading.cluster,
@@ -156,7 +156,7 @@ def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
     return first + "".join(f"<td{kind}>{text}</td>" for text, kind in zip(row[1:], kinds[1:], strict=True))
 
 
-def _lines_table(policies: Sequence[str], lines: Sequence[Line], caption: str, kind: str) -> str:
+def _lines_table(policies: Sequence[str], lines: Sequence[TableRow], caption: str, kind: str) -> str:
     rows = [
         (escape(line.label), *(f"<b>{escape(c.text)}</b>" if c.best else escape(c.text) for c in line.cells))
         for line in lines
@@ -164,7 +164,7 @@ def _lines_table(policies: Sequence[str], lines: Sequence[Line], caption: str, k
     return _table(("", *policies), rows, caption, kind=kind)
 
 
-def _comparison(heading: Heading, runs: Sequence[Facts]) -> str:
+def _comparison(heading: Heading, runs: Sequence[ReportFacts]) -> str:
     policies = list(by_policy(runs))
     note = "The best of each row is in bold." if len(policies) > 1 else ""
     if len({facts.seed for facts in runs}) > 1:
@@ -173,14 +173,14 @@ def _comparison(heading: Heading, runs: Sequence[Facts]) -> str:
     return _section("comparison", "Comparison", table, note.strip())
 
 
-def _ledger(heading: Heading, runs: Sequence[Facts]) -> str:
+def _ledger(heading: Heading, runs: Sequence[ReportFacts]) -> str:
     table = _lines_table(list(by_policy(runs)), ledger_lines(runs), "Shares of the ledger by policy", "parts")
     note = f"Every {escape(heading.unit)}-second of the cluster is in exactly one part; the parts sum to 100 %."
     body = f'<div class="side"><div id="ledger-bars"></div>\n{table}</div>'
     return _section("ledger", f"Where {heading.unit} time went", body, note)
 
 
-def _over_time(drawn: Sequence[tuple[Facts, Pictures]]) -> str:
+def _over_time(drawn: Sequence[tuple[ReportFacts, Pictures]]) -> str:
     note = "Share of the cluster that was busy, and of it the part that was productive. "
     points = max((len(pictures.usage.at_s) for _, pictures in drawn), default=0)
     note += f"Each step is a mean over its time; at most {points - 1} steps." if points else ""
@@ -191,7 +191,7 @@ def _over_time(drawn: Sequence[tuple[Facts, Pictures]]) -> str:
     return _section("over-time", "Utilization and goodput over time", '<div id="usage"></div>', note)
 
 
-def _gantt(heading: Heading, drawn: Sequence[tuple[Facts, Pictures]]) -> str:
+def _gantt(heading: Heading, drawn: Sequence[tuple[ReportFacts, Pictures]]) -> str:
     body = '<div id="gantt-view"></div>'
     note = (
         f"By node: time to the right, {escape(heading.unit)}s of the nodes downwards. By gang: one row each, with its "
@@ -209,7 +209,7 @@ def _distributions() -> str:
     return _section("distributions", "Waits and completion times", body, note)
 
 
-def _tenants(heading: Heading, drawn: Sequence[tuple[Facts, Pictures]]) -> str:
+def _tenants(heading: Heading, drawn: Sequence[tuple[ReportFacts, Pictures]]) -> str:
     policies = [facts.policy for facts, _ in drawn]
     parts = []
     if any(pictures.queue_at_s for _, pictures in drawn):
@@ -227,7 +227,7 @@ def _tenants(heading: Heading, drawn: Sequence[tuple[Facts, Pictures]]) -> str:
 
 
 def _standing_table(
-    what: str, names: Sequence[str], known: Sequence[Mapping[str, Standing]], policies: Sequence[str], unit: str
+    what: str, names: Sequence[str], known: Sequence[Mapping[str, TenantTotals]], policies: Sequence[str], unit: str
 ) -> str:
     """Slowdown, wait and device time of each name under each policy: a group of columns for each."""
     words = ("mean bounded slowdown", "mean wait", f"{unit}-hours")
@@ -235,7 +235,7 @@ def _standing_table(
     headers = [what, "gangs", *([*policies] * 3 if len(policies) > 1 else words)]
     rows = []
     for name in names:
-        each = [by.get(name, Standing(name)) for by in known]
+        each = [by.get(name, TenantTotals(name)) for by in known]
         rows.append(
             (
                 escape(name or "(none)"),
@@ -248,7 +248,7 @@ def _standing_table(
     return _table(headers, rows, f"By {what}: {', '.join(words)}", groups=groups)
 
 
-def _slowest(heading: Heading, drawn: Sequence[tuple[Facts, Pictures]]) -> str:
+def _slowest(heading: Heading, drawn: Sequence[tuple[ReportFacts, Pictures]]) -> str:
     parts = []
     for place, (facts, pictures) in enumerate(drawn):
         headers = ("gang", "wait", "members", f"{heading.unit}s needed", "left", "user", "queue", "state", "why")
@@ -276,7 +276,7 @@ def _slow_row(slow: Slow) -> tuple[str, ...]:
     )
 
 
-def _numbers(runs: Sequence[Facts], drawn: Sequence[tuple[Facts, Pictures]]) -> str:
+def _numbers(runs: Sequence[ReportFacts], drawn: Sequence[tuple[ReportFacts, Pictures]]) -> str:
     """Tables to download, each in the page as gzip in base64: no other way makes megabytes of rows small."""
     packed = {name: gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
               for name, text in make_tables(runs).items()}  # fmt: skip

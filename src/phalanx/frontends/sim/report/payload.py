@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phalanx.control.spec.quantity import SECOND_US
+from phalanx.frontends.sim.printing import LEDGER_WORDS
 from phalanx.frontends.sim.report.cdf import Curve
-from phalanx.frontends.sim.report.facts import Facts, Pictures
-from phalanx.frontends.sim.report.gantt import Picture, Told
-from phalanx.frontends.sim.report.lanes import Boxes, Shade
+from phalanx.frontends.sim.report.comparison import PARTS, by_policy, ledger_of
+from phalanx.frontends.sim.report.device_layout import Boxes, Shade
+from phalanx.frontends.sim.report.facts import Pictures, ReportFacts
+from phalanx.frontends.sim.report.run_picture import Picture, Tooltip
 from phalanx.frontends.sim.report.steps import IntArray
-from phalanx.frontends.sim.report.tables import PART_WORDS, PARTS, by_policy, ledger_of
 
 
-def make_payload(runs: Sequence[Facts], unit: str) -> str:
+def make_payload(runs: Sequence[ReportFacts], unit: str) -> str:
     """One JSON text for all runs that have pictures."""
     drawn = [(facts, facts.pictures) for facts in runs if facts.pictures is not None]
     ledgers = {policy: ledger_of(group) for policy, group in by_policy(runs).items()}
@@ -28,7 +29,7 @@ def make_payload(runs: Sequence[Facts], unit: str) -> str:
         {
             "unit": unit,
             "horizon": [min(facts.horizon_s[0] for facts in runs), max(facts.horizon_s[1] for facts in runs)],
-            "parts": [[part, PART_WORDS.get(part, part.replace("_", " "))] for part in parts],
+            "parts": [[part, LEDGER_WORDS.get(part, part.replace("_", " "))] for part in parts],
             "ledgers": [[policy, [ledger.get(part, 0) for part in parts]] for policy, ledger in ledgers.items()],
             "runs": [_run(facts, pictures) for facts, pictures in drawn],
         }
@@ -41,7 +42,7 @@ def encode(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _run(facts: Facts, pictures: Pictures) -> dict[str, object]:
+def _run(facts: ReportFacts, pictures: Pictures) -> dict[str, object]:
     usage = pictures.usage
     return {
         "policy": facts.policy,
@@ -109,7 +110,7 @@ def _picture(picture: Picture) -> dict[str, object]:
     return found
 
 
-def _told(gang: Told, words: _Words) -> list[object]:
+def _told(gang: Tooltip, words: _Words) -> list[object]:
     """A list, since there are thousands of them; the page's script names the places."""
     return [
         *(gang.name, words.number(gang.user), words.number(gang.queue), words.number(gang.state)),

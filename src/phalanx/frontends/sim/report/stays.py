@@ -59,10 +59,6 @@ class Meter:
             return {node: count * each for node, count in seats.items()}
         return self._spread(self._gangs[index], seats)
 
-    def units_at_most(self, index: int) -> int:
-        """What a gang holds at its largest size."""
-        return sum(role.sizes.most * role.shape.amount(self.kind) for role in self._gangs[index].roles)
-
     def units_at_least(self, index: int) -> int:
         """What a gang needs to start."""
         return sum(role.sizes.least * role.shape.amount(self.kind) for role in self._gangs[index].roles)

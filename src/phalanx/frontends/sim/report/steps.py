@@ -50,13 +50,6 @@ def sum_spans(spans: Sequence[tuple[int, int, int]], horizon: tuple[int, int]) -
     return Steps(instants.astype(float), levels.astype(float))
 
 
-def fit_steps(steps: Steps, most: int) -> Steps:
-    """The same steps, or if there are too many: that many of equal length, each at its mean level."""
-    if len(steps.levels) <= most:
-        return steps
-    return mean_steps(steps, np.linspace(steps.at_us[0], steps.at_us[-1], most + 1))
-
-
 def mean_steps(steps: Steps, at_us: FloatArray) -> Steps:
     """Mean levels between other instants. The area stays, because it is read off its running sum."""
     area = np.concatenate(([0.0], np.cumsum(steps.levels * np.diff(steps.at_us))))

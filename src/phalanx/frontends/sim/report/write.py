@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from phalanx.frontends.sim.report.facts import Facts
+from phalanx.frontends.sim.report.destination import write_whole
+from phalanx.frontends.sim.report.facts import ReportFacts
 from phalanx.frontends.sim.report.page import Heading
-from phalanx.frontends.sim.report.place import write_whole
 
 
-def write_report(path: Path, heading: Heading, runs: Sequence[Facts]) -> None:
+def write_report(path: Path, heading: Heading, runs: Sequence[ReportFacts]) -> None:
     """Draw everything first, then write it whole."""
     kind = path.suffix.lower()
     if kind == ".html":

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Final
 
 from phalanx.control.spec.quantity import SECOND_US
-from phalanx.frontends.sim.gantt import span
 from phalanx.frontends.sim.printing import Sheet
 from phalanx.frontends.sim.scenario import Scenario
+from phalanx.frontends.sim.text_gantt import span
 from phalanx.model.gang import Gang
 from phalanx.model.resources import DEVICE_KIND, MILLI, SLOT_KIND
 

@@ -1,0 +1,71 @@
+"""What is said of gangs that run: when they really began, how far they are, where they really sit."""
+
+from __future__ import annotations
+
+from phalanx.control import refusing
+from phalanx.control.folding import fold
+from phalanx.control.lookups import Queries
+from phalanx.control.seating import add_running, past_of
+from phalanx.engine.lifecycle import Happening, Phase, advance
+from phalanx.model.plan import Bind, Cause, Guest, Plan, Resize, Seats
+
+
+class Courses(Queries):
+    """Words about running gangs, folded into their rows."""
+
+    def seat_running(self, number: int, seats: tuple[Seats, ...], start_us: int) -> None:
+        """A gang that waits by what we know runs there already: found so when somebody looked."""
+        self.thaw()
+        record = self.records[number]
+        length_us = record.gang.walltime_us or self.default_walltime_us
+        record.phase = advance(record.phase, Happening.BIND, record.gang.name)
+        self.pending.remove(record.row)
+        add_running(self, number, Bind(number, seats, length_us), min(start_us, self.now_us))
+        record.attempts += 1
+
+    def note_started(self, number: int) -> None:
+        """It began now, not when it was given its seats."""
+        record = self.records[number]
+        if record.phase is Phase.RUNNING:
+            self.thaw()
+            columns = self.running.columns
+            columns["start_us"][record.row] = columns["saved_us"][record.row] = self.now_us
+            self.note_end(self.now_us + int(columns["length_us"][record.row]))
+            self.unsettle()
+
+    def set_elastic(self, number: int, *, elastic: bool) -> None:
+        """Whether a gang that could be resized by its sizes can be so by what its members say."""
+        record = self.records[number]
+        if record.phase.seated and record.gang.elastic:
+            self.thaw()
+            self.running.columns["elastic"][record.row] = elastic
+            if elastic:  # somebody may be let in now who was refused; nobody is by less
+                self.unsettle()
+
+    def report(self, number: int, end_us: int | None, saved_us: int | None) -> None:
+        """What a running gang says of itself: when it will be done, and what it has saved."""
+        record = self.records[number]
+        if record.phase is not Phase.RUNNING:
+            return
+        self.thaw()
+        columns = self.running.columns
+        if end_us is not None:
+            columns["length_us"][record.row] = end_us - columns["start_us"][record.row]
+            self.note_end(end_us)
+        if saved_us is not None:
+            columns["saved_us"][record.row] = saved_us
+
+    def note_left(self, number: int, left_us: int) -> None:
+        """Run time that a gang still needs at its largest size, by what it has saved."""
+        record = self.records[number]
+        past_of(record).left_us = left_us
+        if record.phase is Phase.PENDING:  # it queues already; with a time that is proven
+            self.thaw()
+            self.pending.columns["length_us"][record.row] = left_us
+            self.pending.columns["proven"][record.row] = True
+
+    def sit_on(self, number: int, seats: tuple[Seats, ...], cause: Cause) -> None:
+        """It sits on these seats, whatever was planned: members were lost, or it would not change."""
+        self.thaw()
+        refusing.forget(self, number)
+        fold(self, Plan(decisions=(Resize(number, seats, cause, None, Guest.NO),)))

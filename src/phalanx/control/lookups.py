@@ -1,0 +1,74 @@
+"""What anybody may ask of a state without knowing how it keeps things."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.control.records import PlanRefusal
+from phalanx.control.tables import Tables
+from phalanx.engine.ends import expected_ends
+from phalanx.engine.lifecycle import Phase
+from phalanx.model.plan import Seats
+
+
+class Queries(Tables):
+    """Questions about gangs by number."""
+
+    def phase_of(self, number: int) -> Phase:
+        """Where it stands."""
+        return self.records[number].phase
+
+    def seats_of(self, number: int) -> tuple[Seats, ...]:
+        """Where it sits, or will."""
+        return self.records[number].seats
+
+    def start_of(self, number: int) -> int:
+        """When a gang that holds seats began, or will."""
+        return int(self.running.columns["start_us"][self.records[number].row])
+
+    def end_of(self, number: int) -> int:
+        """When a gang that holds seats ends by what was said of it; that may be over."""
+        return self.start_of(number) + int(self.running.columns["length_us"][self.records[number].row])
+
+    def expected_ends(self) -> dict[int, int]:
+        """When running gangs are expected to end, by number; never in the past, whatever was said of them."""
+        ends = expected_ends(self.borrow().running, self.now_us)
+        return {number: int(ends[self.records[number].row]) for number in self.list_seated()}
+
+    def failures_of(self, number: int) -> int:
+        """Attempts lost in a row without progress."""
+        past = self.records[number].history
+        return 0 if past is None else past.failures
+
+    def rest_of(self, number: int) -> int | None:
+        """Until when a waiting gang rests, if it does."""
+        until = [at_us for at_us, what, whom, _ in self.timers if what == "rest" and whom == number]
+        return max(until, default=None)
+
+    def refusal_of(self, number: int) -> PlanRefusal | None:
+        """What was last decided of it and refused, when and in which words."""
+        return self.refusals.get(number)
+
+    def is_resting(self, number: int) -> bool:
+        """Whether something about it was refused a moment ago."""
+        refusal = self.refusals.get(number)
+        return refusal is not None and refusal.rests_until_us > self.now_us
+
+    def list_seated(self) -> list[int]:
+        """Gangs that hold seats, in the order in which they sat down."""
+        rows = np.flatnonzero(self.running.alive)
+        return [number for number in self.running.columns["gang"][rows].tolist() if number >= 0]
+
+    def list_waiting(self) -> list[int]:
+        """Gangs that wait, in the order in which they queued."""
+        listed: list[int] = self.pending.columns["gang"][np.flatnonzero(self.pending.alive)].tolist()
+        return listed
+
+    def list_elastic(self) -> list[int]:
+        """Gangs that sit and can be resized just now."""
+        if not self._molding:
+            return []  # no elastic gang was ever here, as in most logs
+        running = self.running
+        rows = (running.alive & running.columns["elastic"]).nonzero()[0]
+        listed: list[int] = running.columns["gang"][rows].tolist()
+        return listed

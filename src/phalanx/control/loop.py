@@ -1,0 +1,485 @@
+"""The control loop: events in, one pass of the engine, typed instructions out.
+
+Whoever has a cluster drives this one, on whatever clock it has: the virtual clock of `forward`, the daemon of one
+machine. It owns the order of things, which decides what is planned: what is due by time, then events, then passes at
+the same instant for as long as a plan itself makes events. What differs from cluster to cluster stands behind two
+ports: a `Carrier` carries instructions out and knows how gangs really fare, a `Recorder` writes down what happened.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from phalanx.control.folding import Folded
+from phalanx.control.records import PlanRefusal
+from phalanx.control.state import State
+from phalanx.engine.cycle import schedule
+from phalanx.engine.lifecycle import Phase
+from phalanx.engine.policy import Policy
+from phalanx.model.fleet import Node
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind, Cause, Decision, Evict, Move, Plan, Repair, Resize, Restart, Seats
+
+#: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
+PASSES_MOST = 200
+
+#: Decisions after which somebody else may be served at the same instant.
+_MOVES = (Evict, Repair, Restart)
+
+#: Whoever makes plans; the engine's `schedule`, or a watcher in front of it.
+Engine = Callable[..., Plan]
+
+
+# ---- what comes out
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A gang has its seats, and nobody sits there any more."""
+
+    bind: Bind
+
+    @property
+    def gang(self) -> int:
+        """Who."""
+        return self.bind.gang
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A gang gives everything back; it waits again already."""
+
+    gang: int
+    cause: Cause
+    beneficiary: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeatChange:
+    """A running gang sits on other seats from now on."""
+
+    gang: int
+    before: tuple[Seats, ...]
+    seats: tuple[Seats, ...]
+    cause: Cause
+    beneficiary: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A gang goes on at these seats: after a move, a repair, or anew after a restart."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+    how: str  # move repair restart
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A gang lost members with a node and goes on with those that are left."""
+
+    gang: int
+    seats: tuple[Seats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """A degraded gang found no place and waits again; `held`: it gives back seats that it held until now."""
+
+    gang: int
+    held: bool
+
+
+Instruction = Start | Leave | SeatChange | Shift | Shrunk | LetGo
+
+
+# ---- ports
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What the in-job library of a running gang reports of it."""
+
+    end_us: int  # when it will be done at its present size
+    saved_us: int  # its newest snapshot, else the start of its work
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of an attempt that stopped before its end."""
+
+    progressed: bool  # whether anything of it was saved
+    left_us: int | None  # run time still needed at the largest size, if the gang reports progress
+
+
+class Carrier(Protocol):
+    """Who carries instructions out, and knows what becomes of gangs that run."""
+
+    def list_refused(self, plan: Plan) -> Iterable[tuple[int, str]]:
+        """Gangs of whose decisions it is known at once that they will not be carried out, and why."""
+        ...
+
+    def stop(self, number: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
+        """A gang stops; `saves`: after a snapshot; `holds`: seats that it keeps without running."""
+        ...
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Have it done. What cannot be done comes back later, as a refusal."""
+        ...
+
+    def foresee(self, number: int) -> Foresight | None:
+        """What a running elastic gang reports just now; None if it reports nothing, or does so by itself."""
+        ...
+
+
+class Recorder(Protocol):
+    """Who writes down what happened."""
+
+    def on_submit(self, number: int, at_us: int) -> None:
+        """A gang arrived."""
+        ...
+
+    def on_bind(self, bind: Bind, at_us: int) -> None:
+        """A gang started."""
+        ...
+
+    def on_change(self, number: int, at_us: int, event: str) -> None:
+        """A gang that holds seats changed (grow, shrink, move, lose, repair, restart); the state knows how it sits."""
+        ...
+
+    def on_end(self, number: int, at_us: int, how: str) -> None:
+        """A gang was completed, failed, cancelled, or gave all its seats back (evict, yield)."""
+        ...
+
+    def on_capacity(self, at_us: int) -> None:
+        """Nodes joined, left, failed or came back."""
+        ...
+
+    def on_plan(self, plan: Plan, at_us: int) -> None:
+        """A cycle decided."""
+        ...
+
+
+class Silence:
+    """A recorder for those who write things down elsewhere."""
+
+    def on_submit(self, number: int, at_us: int) -> None:
+        """A gang arrived."""
+
+    def on_bind(self, bind: Bind, at_us: int) -> None:
+        """A gang started."""
+
+    def on_change(self, number: int, at_us: int, event: str) -> None:
+        """A gang that holds seats changed."""
+
+    def on_end(self, number: int, at_us: int, how: str) -> None:
+        """A gang ended, or gave all its seats back."""
+
+    def on_capacity(self, at_us: int) -> None:
+        """Nodes joined, left, failed or came back."""
+
+    def on_plan(self, plan: Plan, at_us: int) -> None:
+        """A cycle decided."""
+
+
+# ---- the loop
+
+
+@dataclass(slots=True)
+class Passed:
+    """What a call of `plan` came to, besides the instructions."""
+
+    infeasible: list[int]
+    cancelled: list[int]
+    passes: int = 0
+    wake_at_us: int | None = None  # the plan could change then without an event
+
+
+class Loop:
+    """One cluster under one policy."""
+
+    def __init__(
+        self,
+        state: State,
+        policy: Policy,
+        carrier: Carrier,
+        recorder: Recorder | None = None,
+        *,
+        ledger: bool = False,
+        refusable: bool = False,
+    ) -> None:
+        """`ledger`: ask every plan what idle room is kept for; `refusable`: instructions may come back refused."""
+        self.state, self.policy, self.carrier = state, policy, carrier
+        self.recorder: Recorder = Silence() if recorder is None else recorder
+        self.engine: Engine | None = None  # in the place of the engine's `schedule`, for those who watch it
+        self.passes = 0
+        self._ledger, self._refusable = ledger, refusable
+        weighs = policy.standing or policy.shares_users or bool(policy.takes)
+        state.tenants.half_life_us = policy.half_life_us
+        state.tenants.watched = state.tenants.watched or (weighs and (state.tenants.many or policy.shares_users))
+
+    def over(self, state: State, carrier: Carrier) -> Loop:
+        """The same loop over another state, for whoever tries something out on a copy."""
+        twin = copy.copy(self)
+        twin.state, twin.carrier = state, carrier
+        return twin
+
+    def at(self, now_us: int) -> State:
+        """The state, brought up to this instant; time does not go back."""
+        self.state.advance_to(now_us)
+        return self.state
+
+    # ------------------------------------------------------------------ gangs come and go
+
+    def submit(
+        self, gang: Gang, curve: tuple[tuple[int, float], ...] | None = None, *, held: bool = False
+    ) -> tuple[int, list[int]]:
+        """A gang arrives; the answer is its number, and who is cancelled because a dependency failed long ago."""
+        state = self.state
+        number = state.submit(gang, curve)
+        if held:
+            state.hold(number)
+        self.recorder.on_submit(number, state.now_us)
+        return number, [number, *self.cancel(number)] if state.records[number].doomed_by is not None else []
+
+    def cancel(self, number: int) -> list[int]:
+        """Nobody wants it any more; the answer is whoever else is cancelled with it."""
+        if self.state.records[number].phase.ended:
+            return []
+        cancelled = self.state.cancel(number)
+        self._note_cancelled([number, *cancelled])
+        return cancelled
+
+    def complete(self, number: int) -> list[int]:
+        """It has ended well; nobody is cancelled by that."""
+        return self._end(number, self.state.complete(number), "complete")
+
+    def fail(self, number: int) -> list[int]:
+        """It has ended badly; the answer is whoever is cancelled with it."""
+        return self._end(number, self.state.fail(number), "fail")
+
+    def _end(self, number: int, cancelled: list[int], how: str) -> list[int]:
+        self.recorder.on_end(number, self.state.now_us, how)
+        self._note_cancelled(cancelled)
+        return cancelled
+
+    def _note_cancelled(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.recorder.on_end(number, self.state.now_us, "cancel")
+
+    def requeue(self, number: int, *, failed: bool = False, progressed: bool = False) -> None:
+        """It gives everything back and waits again with its age; after failures not before it has rested."""
+        if failed:
+            self.state.note_failure(number, progressed=progressed)
+            self.state.requeue_rested(number)
+        else:
+            self.state.requeue(number)
+
+    def refuse(self, number: int, words: str) -> PlanRefusal:
+        """What was decided of a gang was not carried out; all that hung on it is undone, if nobody has begun on it."""
+        return self.state.refuse(number, words)
+
+    # ------------------------------------------------------------------ nodes
+
+    def add_node(self, node: Node) -> None:
+        """A machine joins, or comes back after it was removed."""
+        self.state.add_node(node)
+        self.recorder.on_capacity(self.state.now_us)
+
+    def fail_node(self, node: int, *, remove: bool = False) -> None:
+        """A node goes from under gangs; `remove`: for good."""
+        self._lose(node)
+        self.state.set_up(node, up=False)
+        if remove:
+            self.state.remove_node(node)
+        self.recorder.on_capacity(self.state.now_us)
+
+    def repair_node(self, node: int) -> None:
+        """A failed node is back."""
+        self.state.set_up(node, up=True)
+        self.recorder.on_capacity(self.state.now_us)
+
+    def open_node(self, node: int, *, open_: bool, drain: bool = False) -> None:
+        """A node takes gangs again, or no new ones; if it drains, whoever can leave should."""
+        self.state.set_open(node, open_=open_, drain=drain)
+        self.recorder.on_capacity(self.state.now_us)
+
+    def empty_node(self, node: int) -> None:
+        """The time of a drain is over: whoever is still there is evicted."""
+        state = self.state
+        for number in state.gangs_on(node):
+            if state.records[number].phase is not Phase.STARTING:
+                self._stop(number, saves=False)
+                self.recorder.on_end(number, state.now_us, "evict")
+            state.requeue(number)
+            self.carrier.carry_out(Leave(number, Cause.DRAIN))
+
+    def _lose(self, node: int) -> None:
+        """Those that stay whole close their ranks, the others hold what is left."""
+        state = self.state
+        for loss in state.lose_node(node):
+            seats = state.records[loss.gang].seats
+            if loss.how == "whole":
+                self.carrier.carry_out(Shrunk(loss.gang, seats))
+                self.recorder.on_change(loss.gang, state.now_us, "lose")
+            elif loss.how == "hurt":
+                remains = self._stop(loss.gang, saves=False, holds=seats)
+                self.recorder.on_change(loss.gang, state.now_us, "lose")
+                if state.note_failure(loss.gang, progressed=remains.progressed):
+                    cancelled = state.fail(loss.gang)
+                    self.carrier.stop(loss.gang, saves=False)
+                    self._end(loss.gang, cancelled, "fail")
+
+    def _stop(self, number: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
+        remains = self.carrier.stop(number, saves=saves, holds=holds)
+        if remains.left_us is not None:
+            self.state.note_left(number, remains.left_us)
+        return remains
+
+    # ------------------------------------------------------------------ time
+
+    def run_due(self) -> None:
+        """What is due by time alone: seats are vacated, gangs begin there, holds and rests are over."""
+        state = self.state
+        due_us = state.next_due_us()
+        if due_us is None or due_us > state.now_us:
+            return
+        due = state.tick()
+        for bind in due.begun:
+            self._begin(bind)
+        for number in due.requeued:
+            self.carrier.carry_out(LetGo(number, held=True))
+
+    # ------------------------------------------------------------------ passes
+
+    def plan(self) -> Passed:
+        """Plan and apply; again at the same instant as long as the plan itself makes events."""
+        passed = Passed([], [])
+        for _ in range(PASSES_MOST):
+            if not self._worth_a_pass() or not self._plan_once(passed):
+                break
+        return passed
+
+    def _worth_a_pass(self) -> bool:
+        state = self.state
+        if len(state.pending) or state.degraded:
+            return True
+        return bool(len(state.running)) and (self.policy.touches_running or state.restless)
+
+    def _plan_once(self, passed: Passed) -> bool:
+        state = self.state
+        self.passes += 1
+        passed.passes += 1
+        for number in state.list_elastic() if state.has_elastic else ():
+            self._foresee(number)
+        # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
+        plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)
+        passed.wake_at_us = plan.wake_at_us
+        undone, cancelled = self._carry_out(plan)
+        passed.infeasible += plan.infeasible
+        passed.cancelled += cancelled
+        self.recorder.on_plan(plan if not undone else _without(plan, undone), state.now_us)
+        # Whoever was repaired could not lend or grow in the plan that repaired it. What was undone is no event:
+        # whoever it concerns rests first, or the same plan would be made and refused for ever.
+        moved = any(isinstance(d, _MOVES) and d.gang not in undone for d in plan.decisions)
+        return bool(plan.infeasible or cancelled or moved) | (bool(state.degraded) and self._let_go())
+
+    def _carry_out(self, plan: Plan) -> tuple[set[int], list[int]]:
+        """Fold a plan and hand it out, but for what is refused at once; that is undone, and whose it is the answer."""
+        state = self.state
+        if not plan.decisions:  # every second plan of a long log
+            cancelled = state.apply(plan).cancelled
+            self._note_cancelled(cancelled)
+            return set(), cancelled
+        refused = self._list_refused(plan) if self._refusable else {}
+        changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
+        before = {d.gang: state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
+        folded = state.apply(plan, undoable=self._refusable)
+        undone: set[int] = set()
+        for number, words in refused.items():
+            if number not in undone:
+                undone.update(state.refuse(number, words).undone)
+        if changes or undone:
+            self._hand_out(plan, folded, undone, before)
+        else:  # most plans of a log start somebody or nobody and change nobody who runs: no second look at those
+            for bind in folded.begun:
+                self._begin(bind)
+        self._note_cancelled(folded.cancelled)
+        return undone, folded.cancelled
+
+    def _hand_out(self, plan: Plan, folded: Folded, undone: set[int], before: dict[int, tuple[Seats, ...]]) -> None:
+        """Everybody is told what the plan says of them, in its order."""
+        for decision in plan.decisions:  # all of them before anybody begins: seats pass from hand to hand
+            if isinstance(decision, Evict) and decision.gang not in undone:
+                self._stop(decision.gang, saves=decision.cause is Cause.TURN)
+        begun = {bind.gang for bind in folded.begun}
+        for decision in plan.decisions:
+            if decision.gang in undone:
+                continue
+            if not isinstance(decision, Bind):
+                self._tell(decision, before)
+            elif decision.gang in begun:
+                self._begin(decision)
+
+    def _list_refused(self, plan: Plan) -> dict[int, str]:
+        """What the carrier knows it will not do, and what it would not do a moment ago."""
+        refused = {
+            decision.gang: "it was refused a moment ago"
+            for decision in plan.decisions
+            if not isinstance(decision, Bind) and self.state.is_resting(decision.gang)
+        }
+        for number, words in self.carrier.list_refused(plan):
+            refused.setdefault(number, words)
+        return refused
+
+    def _begin(self, bind: Bind) -> None:
+        self.recorder.on_bind(bind, self.state.now_us)
+        self.carrier.carry_out(Start(bind))
+
+    def _tell(self, decision: Decision, before: dict[int, tuple[Seats, ...]]) -> None:
+        """Tell the gang, and whoever writes things down."""
+        now, number = self.state.now_us, decision.gang
+        if isinstance(decision, Evict):
+            self.recorder.on_end(number, now, "yield" if decision.cause is Cause.TURN else "evict")
+            self.carrier.carry_out(Leave(number, decision.cause, decision.beneficiary))
+            return
+        if isinstance(decision, Resize):
+            was = before[number]
+            gained = decision.members - _members(was)
+            event = "grow" if gained > 0 else "shrink" if gained < 0 else "move"
+            self.carrier.carry_out(SeatChange(number, was, decision.seats, decision.cause, decision.beneficiary))
+        else:
+            event = "move" if isinstance(decision, Move) else "repair" if isinstance(decision, Repair) else "restart"
+            self.carrier.carry_out(Shift(number, decision.seats, event))
+        self.recorder.on_change(number, now, event)
+        self._foresee(number)
+
+    def _foresee(self, number: int) -> None:
+        """Elastic gangs tell how far they are before anybody plans with them."""
+        seen = self.carrier.foresee(number)
+        if seen is not None:
+            self.state.report(number, seen.end_us, seen.saved_us)
+
+    def _let_go(self) -> bool:
+        """A degraded gang that has no seat left to hold, and found no place, queues again at once."""
+        state = self.state
+        if not state.degraded:
+            return False
+        bare = [n for n in state.degraded if state.phase_of(n) is Phase.DEGRADED and not _members(state.seats_of(n))]
+        for number in bare:
+            state.requeue_rested(number)
+            self.carrier.carry_out(LetGo(number, held=False))
+        return bool(bare)
+
+
+def _members(seats: Sequence[Seats]) -> int:
+    return sum(each.members for each in seats)
+
+
+def _without(plan: Plan, undone: set[int]) -> Plan:
+    """What is left of a plan for the books: decisions that came about."""
+    kept = tuple(decision for decision in plan.decisions if decision.gang not in undone)
+    return replace(plan, decisions=kept)

@@ -1,0 +1,102 @@
+"""The queue as the engine sees it, for those who tell people about it: who is ahead, who matters, who may have what.
+
+Front ends ask here and never look into a session or its turns, so that the engine may lay these out as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+from phalanx.control.state import State
+from phalanx.engine.order.queue_turns import QueueTurns
+from phalanx.engine.order.turns import Turns, order_turns
+from phalanx.engine.policy import Policy
+from phalanx.engine.room.view import find_need
+from phalanx.engine.session import Session
+from phalanx.model.fleet import BoolArray, Fleet, IntArray
+from phalanx.model.gang import Gang
+
+#: Waiting gangs that a look keeps of each kind: the first in order, the shortest, those behind a gate.
+KEPT_MOST: Final = 120
+#: In each queue at least so many are kept, however many queues there are.
+_KEPT_LEAST: Final = 20
+
+
+def list_ahead(state: State, policy: Policy, number: int) -> list[int] | None:
+    """Gangs that have their turn before a waiting one, the first first; None if it has no turn at all."""
+    snapshot = state.borrow()
+    session = Session(snapshot, policy)
+    turns = order_turns(session)
+    row = state.records[number].row
+    # Gangs that start together have one turn, at the place of the last of them.
+    last = next((last for last, rows in turns.members.items() if row in rows), row)
+    mine = next((at for at in np.flatnonzero(turns.rows == last).tolist()), None)
+    if mine is None:
+        return None
+    line, before = QueueTurns(session, turns), []
+    while line.left:
+        stretch = line.next_stretch()
+        place = np.flatnonzero(stretch == mine)
+        before.append(stretch[: int(place[0])] if len(place) else stretch)
+        if len(place):
+            break
+        line.done(len(stretch))
+    rows = [row for turn in np.concatenate(before).tolist() for row in turns.rows_of(turn)]
+    return [gang for gang in snapshot.pending.gang[rows].tolist() if gang not in snapshot.judged]
+
+
+def find_entitled(state: State, policy: Policy) -> IntArray:
+    """What every queue is entitled to by those who ask now, in units by queue and kind."""
+    return np.array(Session(state.borrow(), policy).standing.entitled)
+
+
+def ask_least(fleet: Fleet, gang: Gang) -> IntArray:
+    """Units by kind that a gang needs at its smallest."""
+    amounts: IntArray = np.sum([find_need(fleet, role.shape).vector * role.sizes.least for role in gang.roles], axis=0)
+    return amounts
+
+
+# ---- who matters
+
+
+def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KEPT_MOST) -> list[int]:
+    """Drop waiting gangs that do not matter for the next starts; the answer is the numbers of those who stay.
+
+    With ten thousand waiting, who starts next is decided among the first in order and, where the policy fills gaps
+    with the shortest, among the shortest. The rest only costs time. The state must be a copy.
+    """
+    pending = state.pending
+    alive = np.flatnonzero(pending.alive)
+    numbers = pending.columns["gang"]
+    if len(alive) > 2 * most:
+        turns = order_turns(Session(state.borrow(), policy))
+        kept = np.zeros(len(pending.alive), dtype=np.bool_)
+        for turn in _choose_turns(turns, policy, most).tolist():
+            kept[turns.rows_of(turn)] = True
+        gated = np.flatnonzero(pending.alive & (pending.columns["gate"] != 0))
+        kept[gated[:most]] = True
+        kept |= np.isin(numbers, list(keep))
+        kept |= _mates(state, kept)
+        state.drop_waiting(numbers[alive[~kept[alive]]].tolist())
+    return state.list_waiting()
+
+
+def _choose_turns(turns: Turns, policy: Policy, most: int) -> IntArray:
+    """The first of every queue, and the shortest where those may fill gaps."""
+    queues = np.unique(turns.queue)
+    share = max(_KEPT_LEAST, most // max(1, len(queues)))
+    chosen = [np.flatnonzero(turns.queue == queue)[:share] for queue in queues.tolist()]
+    if policy.fill == "shortest":
+        chosen.append(np.argsort(turns.length_us, kind="stable")[:most])
+    return np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
+
+
+def _mates(state: State, kept: BoolArray) -> BoolArray:
+    """Rows of gangs that start together with somebody who is kept."""
+    group = state.pending.columns["group"]
+    wanted = np.unique(group[kept & (group >= 0)])
+    found: BoolArray = state.pending.alive & np.isin(group, wanted)
+    return found

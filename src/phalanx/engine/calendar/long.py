@@ -1,0 +1,288 @@
+"""The calendar with any number of reservations, promises that are kept, and windows.
+
+Everything that lies ahead is a claim on a `Timeline`: expected ends, reservations of this walk, and under `keep`
+the promises of earlier cycles, which are in it from the beginning. A turn is placed against everybody
+else's claims, never later than its own promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from phalanx.engine.calendar.timeline import Timeline
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.kernels.slots import Need
+from phalanx.engine.order.turns import Offer, Turns, find_over_limit, fit_domain, list_offers
+from phalanx.engine.reclaimable import Release
+from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
+from phalanx.engine.room.view import Exempt, View, find_need
+from phalanx.engine.session import PlacementKey, Session, empty_ceiling
+from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.form import Form
+from phalanx.model.plan import Guest, Reservation, Seats
+from phalanx.model.reason import Code
+from phalanx.model.topology import ANYWHERE
+
+
+class LongCalendar:
+    """A line of time per node, with everybody's claims."""
+
+    dismisses = False  # whoever has a promise must be visited, or it would be forgotten
+    gave_up = False
+
+    def __init__(self, session: Session, turns: Turns) -> None:
+        """Lay out the ends, and put the promises into it that still hold."""
+        self.session, self.turns = session, turns
+        self.now = session.snapshot.now_us
+        self.timeline = Timeline(session)
+        self.reservations: list[tuple[int, Reservation]] = []  # with the turn
+        self._own: Reservation | None = None  # the promise of the turn that is open
+        self._promises = self._recall_promises() if session.policy.keep else {}
+
+    # ------------------------------------------------------------------ promises
+
+    def _recall_promises(self) -> dict[int, tuple[Form, Reservation]]:
+        """Promises that still hold, by turn, claimed in the calendar. A void one is simply forgotten."""
+        pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
+        found: dict[int, tuple[Form, Reservation]] = {}
+        newcomer = self._newcomers_priority()
+        for turn in range(len(self.turns)):
+            rows = self.turns.rows_of(turn)
+            promise = promises.get(int(pending.gang[rows[0]]))
+            if promise is None or promise.start_us < self.now:
+                continue
+            if newcomer is not None and int(pending.priority[rows[0]]) < newcomer:
+                continue  # somebody more important has come: this one is placed anew, after them
+            form = self.turns.key_of(turn).form
+            if self._stands(turn, form, promise):
+                found[turn] = (form, promise)
+        return found
+
+    def _newcomers_priority(self) -> int | None:
+        """The highest priority of those who have just come and could take part; the rest disturb nobody."""
+        pending, fresh = self.session.snapshot.pending, self.session.snapshot.fresh
+        highest: int | None = None
+        for turn in range(len(self.turns)) if fresh else ():
+            row = self.turns.rows_of(turn)[-1]
+            if int(pending.gang[row]) not in fresh or not self._takes_part(turn):
+                continue
+            priority = int(pending.priority[row])
+            highest = priority if highest is None else max(highest, priority)
+        return highest
+
+    def _takes_part(self, turn: int) -> bool:
+        """Whether the ends of others could let it start: neither over a limit nor without nodes in service."""
+        key, size = self.turns.key_of(turn), int(self.turns.size[turn])
+        if size > empty_ceiling(self.session.fleet, key.form, self.session.in_service):
+            return False
+        return find_over_limit(self.session, self.turns, turn, Offer(key.form, size, 0)) is None
+
+    def _stands(self, turn: int, form: Form, promise: Reservation) -> bool:
+        """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
+        if self._under_window(turn, promise):
+            return False
+        sound = self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us)
+        if not sound:
+            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+        return sound
+
+    def _under_window(self, turn: int, promise: Reservation) -> bool:
+        exempt = self.turns.key_of(turn).exempt
+        for index, window in enumerate(self.session.snapshot.windows):
+            if index in exempt or window.start_us >= promise.end_us or window.end_us <= promise.start_us:
+                continue
+            mask = self.session.window_masks[index]
+            if any(bool(mask[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang):
+                return True
+        return False
+
+    # ------------------------------------------------------------------ who is worth a look
+
+    def worth_a_look(self, block: IntArray) -> BoolArray:
+        """Everybody."""
+        return np.ones(len(block), dtype=np.bool_)
+
+    def ceiling(self, turn: int) -> int:
+        """Nobody is known to fail."""
+        return NEVER
+
+    def delays_surely(self, turn: int) -> bool:
+        """Sums tell nothing of a calendar like this."""
+        return False
+
+    def forget_refusals(self) -> None:
+        """None are remembered."""
+
+    # ------------------------------------------------------------------ starting
+
+    def open_turn(self, turn: int) -> None:
+        """What was promised to it is free for it to use, now or at another time."""
+        promised = self._promises.pop(turn, None)
+        self._own = None if promised is None else promised[1]
+        if promised is not None:
+            form, promise = promised
+            self.timeline.claim(form, promise.seats, promise.start_us, promise.end_us, sign=1)
+
+    def look_ahead(self) -> None:
+        """Every reservation is worked out when it is made."""
+
+    def has_room(self, turn: int, offer: Offer) -> bool:
+        """By the ceiling of what is free now."""
+        return find_ceiling(self.session.view, offer.form, self.turns.key_of(turn).exempt) >= offer.size
+
+    def find_now(self, turn: int, offer: Offer) -> Places | None:
+        """Places that are free for as long as the turn may stay."""
+        key, span_us = self.turns.key_of(turn), self._span_us(turn, offer)
+        places = self.timeline.place_over(key, offer.form, offer.size, self.now, span_us)
+        if places is None:
+            return None
+        if max(role.require for role in offer.form.roles) != ANYWHERE or offer.form.roles[0].prefer != ANYWHERE:
+            places = self._fit_domain(turn, offer, places, span_us)
+        return self.name_devices(offer.form, places)
+
+    def _fit_domain(self, turn: int, offer: Offer, places: Places, span_us: int) -> Places:
+        """An elastic gang goes where most of its range would fit, for as long as it stays."""
+        view = self.timeline.view_over(self.turns.key_of(turn).exempt, self.now, self.now + span_us)
+        retake(view, offer.form, places)
+        return fit_domain(self.session, view, turn, self.turns, offer, places)
+
+    def find_as_guest(self, turn: int, offer: Offer) -> tuple[Places, Guest] | None:
+        """Places that are free at this instant. Under a window alone one gets notice, and owes nobody anything."""
+        if not (self.reservations or self._promises or self.session.snapshot.windows):
+            return None
+        places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, 1)
+        if places is None:
+            return None
+        guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
+        return self.name_devices(offer.form, places), guest
+
+    def _under_reservation(self, places: Places) -> bool:
+        mine = {int(node) for per_gang in places for seats in per_gang for node in seats.nodes}
+        ahead = [reservation for _, reservation in self.reservations]
+        ahead += [promise for _, promise in self._promises.values()]
+        return any(
+            int(node) in mine for each in ahead for per_gang in each.seats for seats in per_gang for node in seats.nodes
+        )
+
+    def find_promised(self, turn: int) -> Places | None:
+        """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
+        if self._own is None or self._own.start_us != self.now:
+            return None
+        return self.name_devices(self.turns.key_of(turn).form, self._own.seats)
+
+    def hold(self, form: Form, places: Places) -> Places:
+        """With devices that are free now; nothing is taken before `start`."""
+        return self.name_devices(form, places)
+
+    def start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
+        """The places leave the room of now, and the calendar until each gang of the turn is expected to end."""
+        retake(self.session.view, offer.form, places)
+        for form, own, end_us in self.session.bound[-len(places) :]:
+            self.timeline.claim(form, own, self.now, end_us)
+
+    def _span_us(self, turn: int, offer: Offer) -> int:
+        """How long a turn must be able to stay.
+
+        Without a stated walltime nobody knows when it ends, so it may not stand where somebody ahead of it
+        has a reservation, however late that is, unless that was planned around its own promise. Those behind
+        it were planned around its default length, and against windows that length counts as well.
+        """
+        if self.turns.proven[turn]:
+            return offer.length_us
+        own_end_us = NEVER if self._own is None else self._own.end_us
+        starts = (reservation.start_us for _, reservation in self.reservations)
+        ahead_us = max((start_us for start_us in starts if start_us < own_end_us), default=self.now)
+        return max(offer.length_us, ahead_us + 1 - self.now)
+
+    # ------------------------------------------------------------------ room that is given back or taken
+
+    def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
+        """What may be used from now until then, with releases; a copy of its own."""
+        for release in releases:
+            self._shift(release, 1)
+        view = self.timeline.view_over(exempt, self.now, max(gone_us, self.now + 1))
+        for release in releases:
+            self._shift(release, -1)
+        return view
+
+    def _shift(self, release: Release, sign: int) -> None:
+        for seats in release.seats:
+            need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
+            end_us = self.now + 1 if release.occupant.guest else release.occupant.end_us
+            self.timeline.claim_seats(need, seats, self.now, end_us, sign)
+
+    def give(self, release: Release) -> None:
+        """Seats given back are free in the calendar until their end, when they would have been anyway."""
+        self._shift(release, 1)
+
+    def take(self, need: Need, seats: Seats, gone_us: int, sign: int = 1) -> None:
+        """Seats are taken in the calendar."""
+        self.timeline.claim_seats(need, seats, self.now, gone_us, -sign)
+
+    def name_devices(self, form: Form, places: Places) -> Places:
+        """Choose real devices for places that were found by amounts, as long as no device was ever split."""
+        view = self.session.view
+        if view.shared or view.fleet.device_column < 0:
+            return places
+        chosen: list[tuple[Seats, ...]] = []
+        for gang, seats_by_role in zip(form.gangs, places, strict=True):
+            taken = []
+            for seats in seats_by_role:
+                devices = view.take(find_need(view.fleet, gang.roles[seats.role].shape), seats.nodes, seats.counts)
+                taken.append(Seats(seats.role, seats.nodes, seats.counts, devices, seats.members))
+            chosen.append(tuple(taken))
+        undo(view, form, tuple(chosen))
+        return tuple(chosen)
+
+    # ------------------------------------------------------------------ reserving
+
+    def reserve(self, turn: int, key: PlacementKey) -> bool:
+        """The earliest start there is, never later than what was promised."""
+        if self.session.policy.reservations == 0:
+            return True  # it stops those behind it, and that is all
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        promise = self._own
+        latest = NEVER if promise is None else promise.start_us - 1
+        found = self.timeline.find_start(key, int(self.turns.size[turn]), self._span_us(turn, offer), latest)
+        if found is None and promise is not None:
+            found = (promise.start_us, promise.seats)  # nothing gained: the places that were named stay
+        if found is None:
+            return False
+        start_us, places = found
+        end_us = start_us + offer.length_us
+        self.timeline.claim(key.form, places, start_us, end_us)
+        gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
+        self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
+        return True
+
+    def list_reserved(self) -> list[tuple[int, int]]:
+        """(turn, start) of this walk's reservations, and of promises to those whose turn has not come."""
+        reserved = [(turn, reservation.start_us) for turn, reservation in self.reservations]
+        return reserved + [(turn, promise.start_us) for turn, (_, promise) in self._promises.items()]
+
+    def list_reservations(self) -> tuple[Reservation, ...]:
+        """The reservations of this walk, in order of turns."""
+        return tuple(reservation for _, reservation in self.reservations)
+
+    def next_start_us(self) -> int:
+        """The first reserved start, or window."""
+        starts = [reservation.start_us for _, reservation in self.reservations]
+        starts += [window.start_us for window in self.session.snapshot.windows if window.start_us > self.now]
+        return min(starts, default=NEVER)
+
+    def why_not(self, turn: int, *, filling: bool) -> Code:
+        """A window keeps it waiting if it would fit without; else a reservation does."""
+        key = self.turns.key_of(turn)
+        offer = list_offers(self.session, self.turns, turn)[-1]
+        for role in key.form.roles if self.session.snapshot.windows else ():
+            lanes = self.timeline.lanes(role.shape, key.exempt, windows=False)
+            cut = self.timeline.lanes(role.shape, key.exempt)
+            size = role.size or int(self.turns.size[turn])
+            without, within = (
+                int(each.slots_over(self.now, offer.length_us, len(self.session.fleet)).sum()) for each in (lanes, cut)
+            )
+            if without >= size > within:
+                return Code.MAINTENANCE
+        return Code.RESERVED
