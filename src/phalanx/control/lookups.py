@@ -66,7 +66,7 @@ class Queries(Tables):
 
     def list_elastic(self) -> list[int]:
         """Gangs that sit and can be resized just now."""
-        if not self._molding:
+        if not self.has_elastic:
             return []  # no elastic gang was ever here, as in most logs
         running = self.running
         rows = (running.alive & running.columns["elastic"]).nonzero()[0]
