@@ -13,8 +13,8 @@ Array = npt.NDArray[Any]
 Columns = dict[str, tuple[Any, tuple[int, ...]]]  # a name to (dtype, shape of one entry)
 
 
-#: Fewer dead rows than this are not worth closing the gaps. A compaction costs as much as some twenty ends, and
-#: a few hundred rows more in a column cost an operation over it a tenth of a microsecond.
+#: Fewer dead rows than this are not worth closing the gaps. With 64, compactions of the allocation table were 2 %
+#: of a log on a hundred nodes.
 _DEAD_LEAST = 256
 
 
@@ -84,7 +84,7 @@ class Table:
 class HeldTable(Table):
     """Rows that belong to holders, some to each: whoever gives its rows back need not be looked for.
 
-    A search through the whole table at every end was 4 % of a log on one node, and more where gangs sit on many.
+    A search through the whole table at every end was 1.6 % of the samples of a log on one node.
     """
 
     def __init__(self, columns: Columns, capacity: int = 64) -> None:

@@ -238,7 +238,7 @@ def _split(room: SlotRoom, level: int, offset: int, sums: IntArray, size: int) -
         order = runs[np.lexsort([*keys, -sums[runs]])]
     else:
         # Nodes stand in the file as in the network, so runs are in the order of their domains: a stable sort
-        # breaks ties as the key would. Half the price, and logs split nearly every gang.
+        # breaks ties as the key would.
         order = runs[(-sums[runs]).argsort(kind="stable")]
     filled = sums[order].cumsum()
     whole = int(filled.searchsorted(size, side="right"))
