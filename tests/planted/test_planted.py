@@ -160,9 +160,9 @@ def test_starts_of_one_plan_are_not_charged(monkeypatch):
 
 
 def test_a_parent_queue_is_not_charged(monkeypatch):
-    def charge_one(self, queue, user, units):
-        self.user_columns.usage[user] += units
-        self.queue_columns.usage[queue] += units
+    def charge_one(self, queue, user, need, members):
+        self.user_columns.usage[user] += members * need.vector
+        self.queue_columns.usage[queue] += members * need.vector
 
     monkeypatch.setattr(Tenants, "charge", charge_one)
     assert find_fault(["limits"]) == {Promise.SUMS}
@@ -286,5 +286,5 @@ def test_somebody_overtakes_under_fcfs(monkeypatch):
 
 
 def test_the_quick_walk_forgets_what_the_head_needs(monkeypatch):
-    monkeypatch.setattr(single_form, "_find_start", lambda *_: (single_form.NEVER, 0))
+    monkeypatch.setattr(single_form, "find_start", lambda *_: (single_form.NEVER, 0))
     assert find_departure("easy", run_easy) is not None

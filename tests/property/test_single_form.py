@@ -2,10 +2,12 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from phalanx.control.state import State
 from phalanx.engine import cycle
+from phalanx.engine.actions import single_form
 from phalanx.engine.cycle import schedule
 from phalanx.model.fleet import Fleet, Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes
@@ -67,3 +69,23 @@ def test_the_same_plans_with_guests_and_deadlines_out_of_reach(monkeypatch, seed
     monkeypatch.setattr(cycle, "nobody_fits", lambda *_: False)  # it may be the screening that says nothing
     slow = play(seed, named(name), monkeypatch, lambda *_: False, mixed=True)
     assert fast == slow
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_queue_is_walked_the_same_whether_it_counts_as_short_or_long(monkeypatch, seed):
+    short = play(seed, named("easy"), monkeypatch, cycle.is_single_form)
+    monkeypatch.setattr(single_form, "SHORT", 1)
+    assert play(seed, named("easy"), monkeypatch, cycle.is_single_form) == short
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_ends_give_the_same_start_as_many(monkeypatch, seed):
+    rng = random.Random(seed)
+    count = rng.randint(0, 12)
+    end = np.array([rng.randint(1, 9) for _ in range(count)], dtype=np.int64)
+    gain = np.array([rng.randint(0, 4) for _ in range(count)], dtype=np.int64)
+    for missing in range(1, int(gain.sum()) + 3):
+        few = single_form.find_start(end, gain, missing)
+        with monkeypatch.context() as patch:
+            patch.setattr(single_form, "SHORT", -1)
+            assert single_form.find_start(end, gain, missing) == few

@@ -72,7 +72,7 @@ def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
     need = find_need(state.fleet, record.gang.roles[seats.role].shape)
     columns = table.columns
     if len(seats.nodes) == 1:
-        # Most gangs sit on one node, and plain numbers cost a third of arrays of one.
+        # Many gangs sit on one node: plain numbers instead of arrays of one.
         at, node = rows.start, int(seats.nodes[0])
         taken = seats.members * need.vector
         columns["node"][at], columns["count"][at] = node, seats.members

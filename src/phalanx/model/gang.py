@@ -127,7 +127,7 @@ class Gang:
     @property
     def elastic(self) -> bool:
         """Whether any role has more than one size."""
-        # A loop: asked six times in a gang's life, and a generator costs three times as much.
+        # A loop: asked six times in a gang's life, and a generator is slower.
         for role in self.roles:  # noqa: SIM110
             if len(role.sizes.allowed) > 1:
                 return True

@@ -69,7 +69,7 @@ class Bind:
     @property
     def members(self) -> int:
         """Members of all roles."""
-        if len(self.seats) == 1:  # asked at every start, and a sum over one costs four times this
+        if len(self.seats) == 1:  # asked at every start; mostly there is one role
             return self.seats[0].members
         return sum(seats.members for seats in self.seats)
 

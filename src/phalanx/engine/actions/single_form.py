@@ -208,10 +208,7 @@ class SingleFormWalk:
         running = snapshot.running
         rows = running.alive.nonzero()[0]
         gain = running.members[rows].astype(np.int64)
-        if snapshot.hints.on_time:
-            end = running.start_us[rows] + running.length_us[rows]
-        else:
-            end = expected_ends(running, snapshot.now_us)[rows]
+        end = self._expected_ends()[rows]
         if not self.binds:
             return end, gain
         now_us = snapshot.now_us
@@ -220,13 +217,20 @@ class SingleFormWalk:
             np.concatenate((gain, [bind.members for bind in self.binds])),
         )
 
+    def _expected_ends(self) -> IntArray:
+        running = self.snapshot.running
+        if self.snapshot.hints.on_time:  # nobody to look for who has outlived its end
+            ends: IntArray = running.start_us + running.length_us
+            return ends
+        return expected_ends(running, self.snapshot.now_us)
+
     def _ends(self) -> tuple[IntArray, IntArray, IntArray]:
         """Node, instant and slots of everything that runs or has just been started."""
         snapshot = self.snapshot
         table = snapshot.allocations
         rows = table.alive.nonzero()[0]
         node, gain = table.node[rows], table.count[rows].astype(np.int64)
-        end = expected_ends(snapshot.running, snapshot.now_us)[table.running[rows]]
+        end = self._expected_ends()[table.running[rows]]
         if not self._everywhere:
             gain *= self._mask[node]
         if not self.binds:

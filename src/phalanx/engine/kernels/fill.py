@@ -222,8 +222,9 @@ def _place(room: SlotRoom, run: Run, size: int, counts: IntArray) -> None:
                 counts[full] += room.slots[full]
             if last < 0:
                 return
-            holding = np.array([last - offset])
-        low, high, level = _run_at(room.fleet, level, _best_run(room, level, holding + offset, size))
+        else:
+            last = _best_run(room, level, holding + offset, size)
+        low, high, level = _run_at(room.fleet, level, last)
     if size:
         counts[low] += size
 
@@ -237,7 +238,7 @@ def _split(room: SlotRoom, level: int, offset: int, sums: IntArray, size: int) -
         order = runs[np.lexsort([*keys, -sums[runs]])]
     else:
         # Nodes stand in the file as in the network, so runs are in the order of their domains: a stable sort
-        # breaks ties as the key would. Half the price, and logs split nearly every gang.
+        # breaks ties as the key would.
         order = runs[(-sums[runs]).argsort(kind="stable")]
     filled = sums[order].cumsum()
     whole = int(filled.searchsorted(size, side="right"))
