@@ -8,14 +8,14 @@ from bench.measure import Measured
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, read_cluster
 from phalanx.frontends.sim.traces.making import Breakage, make_workload
-from phalanx.frontends.sim.traces.shares import Shares
+from phalanx.frontends.sim.traces.shares import TraitShares
 
 NAME = "llm"
 WHAT = "llm mix on 32x8 at load 1.2, half of the gangs elastic, 60 % preemptible, a node fails every 30 days: goodput"
 HOUR_US = 3_600_000_000
 POLICIES = ("easy", "fair", "goodput")
 JOBS, LOAD = 1_000, 1.2
-SHARES = Shares(elastic=0.5, preemptible=0.6)
+SHARES = TraitShares(elastic=0.5, preemptible=0.6)
 BREAKAGE = Breakage(mtbf_us=30 * 24 * HOUR_US, mttr_us=4 * HOUR_US)
 
 

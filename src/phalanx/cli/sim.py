@@ -77,11 +77,12 @@ def sim(
     from phalanx.control.spec.errors import BadInput
     from phalanx.frontends.sim.sweep import RunLost, make_tasks, run_sweep
     from phalanx.frontends.sim.traces.reading import Reading, read_any
-    from phalanx.frontends.sim.traces.shares import Shares
+    from phalanx.frontends.sim.traces.shares import TraitShares
 
     @lru_cache(maxsize=4)
     def read(chosen_seed: int) -> Scenario:
-        return read_any(file, cluster, Reading(estimate, Shares(elastic, preemptible, deadlines), rates, chosen_seed))
+        traits = TraitShares(elastic, preemptible, deadlines)
+        return read_any(file, cluster, Reading(estimate, traits, rates, chosen_seed))
 
     try:
         collect_seldom()

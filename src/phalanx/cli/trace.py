@@ -71,7 +71,7 @@ def make(
     from phalanx.control.spec.errors import BadInput
     from phalanx.frontends.sim.traces.making import Breakage, make_workload
     from phalanx.frontends.sim.traces.reading import find_cluster
-    from phalanx.frontends.sim.traces.shares import Shares
+    from phalanx.frontends.sim.traces.shares import TraitShares
     from phalanx.frontends.sim.traces.writing import check_name
     from phalanx.model.resources import DEVICE_KIND
 
@@ -80,7 +80,7 @@ def make(
             check_name(output)
         breakage = Breakage(_length_us("--mtbf", mtbf), _length_us("--mttr", mttr)) if mtbf else None
         found = find_cluster(cluster, DEVICE_KIND)
-        shares = Shares(elastic, preemptible, deadlines)
+        shares = TraitShares(elastic, preemptible, deadlines)
         scenario = make_workload(
             model, jobs, seed, found.nodes, load=load, shares=shares, estimate=estimate, breakage=breakage
         )
@@ -114,12 +114,12 @@ def convert(
     """
     from phalanx.control.spec.errors import BadInput
     from phalanx.frontends.sim.traces.reading import Reading, read_any
-    from phalanx.frontends.sim.traces.shares import Shares
+    from phalanx.frontends.sim.traces.shares import TraitShares
     from phalanx.frontends.sim.traces.writing import check_name
 
     try:
         check_name(target)
-        reading = Reading(estimate, Shares(elastic, preemptible, deadlines), rates, seed)
+        reading = Reading(estimate, TraitShares(elastic, preemptible, deadlines), rates, seed)
         scenario = read_any(source, cluster, reading, bare=True)
     except BadInput as bad:
         raise CommandFailure(str(bad)) from None

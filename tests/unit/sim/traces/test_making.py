@@ -11,13 +11,13 @@ from phalanx.frontends.sim.scenario import Scenario, read_cluster
 from phalanx.frontends.sim.traces.arrivals import daily_weights, lay_over_days
 from phalanx.frontends.sim.traces.lublin import ALL, BATCH
 from phalanx.frontends.sim.traces.making import MODELS, Breakage, make_workload
-from phalanx.frontends.sim.traces.shares import Shares, apply_shares
+from phalanx.frontends.sim.traces.shares import TraitShares, apply_shares
 from phalanx.frontends.sim.traces.summary import summarise
 
 SECOND = 1_000_000
 DAY = 86_400
 NODES = read_cluster("64x8", "gpu")
-EVERYTHING = {"shares": Shares(0.4, 0.5, 0.1), "breakage": Breakage(20 * DAY * SECOND, 3600 * SECOND)}
+EVERYTHING = {"shares": TraitShares(0.4, 0.5, 0.1), "breakage": Breakage(20 * DAY * SECOND, 3600 * SECOND)}
 
 
 def place_seconds(scenario: Scenario, chosen=lambda gang: True) -> int:
@@ -153,7 +153,7 @@ def test_jobs_that_train_save_their_work_and_take_whole_nodes():
 
 
 def test_shares_are_shares():
-    found = make_workload("llm", 4_000, 1, NODES, shares=Shares(0.4, 0.5, 0.1))
+    found = make_workload("llm", 4_000, 1, NODES, shares=TraitShares(0.4, 0.5, 0.1))
     several = [gang for gang in found.gangs if gang.members_max > 1]
     assert sum(gang.elastic for gang in several) / len(several) == pytest.approx(0.4, abs=0.05)
     assert sum(gang.preemptible for gang in found.gangs) / 4_000 == pytest.approx(0.5, abs=0.03)
@@ -166,7 +166,7 @@ def test_shares_are_shares():
 
 def test_elastic_gangs_keep_what_was_asked_for_as_their_largest_size():
     before = make_workload("llm", 1_000, 1, NODES)
-    after = apply_shares(before, Shares(elastic=1.0), 1)
+    after = apply_shares(before, TraitShares(elastic=1.0), 1)
     assert [gang.members_max for gang in after.gangs] == [gang.members_max for gang in before.gangs]
     allowed = {gang.members_max: gang.roles[0].sizes.allowed for gang in after.gangs}
     assert allowed[1] == (1,)
@@ -177,15 +177,15 @@ def test_elastic_gangs_keep_what_was_asked_for_as_their_largest_size():
 
 def test_one_share_does_not_move_another():
     before = make_workload("lublin", 500, 1, NODES)
-    some = apply_shares(before, Shares(elastic=0.3, preemptible=0.3), 9)
-    more = apply_shares(before, Shares(elastic=0.6, preemptible=0.3), 9)
+    some = apply_shares(before, TraitShares(elastic=0.3, preemptible=0.3), 9)
+    more = apply_shares(before, TraitShares(elastic=0.6, preemptible=0.3), 9)
     assert [gang.preemptible for gang in some.gangs] == [gang.preemptible for gang in more.gangs]
     assert all(m.elastic for s, m in zip(some.gangs, more.gangs, strict=True) if s.elastic)
 
 
 def test_no_share_changes_nothing():
     before = make_workload("lublin", 5, 1, NODES)
-    assert apply_shares(before, Shares(), 9) is before
+    assert apply_shares(before, TraitShares(), 9) is before
 
 
 # ---- what cannot be made

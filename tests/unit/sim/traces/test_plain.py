@@ -9,7 +9,7 @@ from phalanx.frontends.sim.scenario import Scenario, TrueRun, read_cluster
 from phalanx.frontends.sim.traces.making import make_workload
 from phalanx.frontends.sim.traces.plain import format_plain
 from phalanx.frontends.sim.traces.reading import Reading, read_any
-from phalanx.frontends.sim.traces.shares import Shares
+from phalanx.frontends.sim.traces.shares import TraitShares
 from phalanx.model.gang import Gang, Role, Shape, Sizes, SnapshotHabit
 from phalanx.model.queue import Queue
 from phalanx.perfmodel.speedup import Amdahl
@@ -68,7 +68,7 @@ def test_an_empty_walltime_is_none(tmp_path):
 
 
 def test_what_is_written_reads_the_same(tmp_path):
-    made = make_workload("llm", 300, 3, read_cluster("16x8", "gpu"), shares=Shares(0.5, 0.5, 0.3))
+    made = make_workload("llm", 300, 3, read_cluster("16x8", "gpu"), shares=TraitShares(0.5, 0.5, 0.3))
     assert any(gang.elastic for gang in made.gangs)
     found = read(tmp_path, format_plain(made))
     assert found.gangs == made.gangs

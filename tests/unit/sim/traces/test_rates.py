@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.control.spec.errors import BadInput
 from phalanx.frontends.sim.traces.reading import Reading, read_any
-from phalanx.frontends.sim.traces.shares import Shares
+from phalanx.frontends.sim.traces.shares import TraitShares
 
 SECOND = 1_000_000
 SIA = "name,time,application,num_replicas,batch_size\ncifar10-0,107,cifar10,6,2048\nbert-1,90.5,bert,4,320\n"
@@ -61,7 +61,7 @@ def test_a_row_for_a_number_of_members_comes_before_the_one_for_any(sia, tmp_pat
 
 def test_sia_jobs_that_are_elastic_go_down_to_one(sia, tmp_path):
     beside = rates(tmp_path, "application,seconds\ncifar10,600\nbert,1200\n")
-    found = read_any(sia, "4x4", Reading(rates=beside, shares=Shares(elastic=1.0)))
+    found = read_any(sia, "4x4", Reading(rates=beside, shares=TraitShares(elastic=1.0)))
     assert [gang.roles[0].sizes.allowed for gang in found.gangs] == [(1, 2, 3, 4), (1, 2, 3, 4, 5, 6)]
 
 

@@ -14,7 +14,7 @@ from phalanx.frontends.sim.scenario import Scenario, parse_scenario, read_cluste
 from phalanx.frontends.sim.traces.files import write_whole
 from phalanx.frontends.sim.traces.making import make_workload
 from phalanx.frontends.sim.traces.reading import read_any
-from phalanx.frontends.sim.traces.shares import Shares
+from phalanx.frontends.sim.traces.shares import TraitShares
 from phalanx.frontends.sim.traces.swfout import format_swf
 from phalanx.frontends.sim.traces.writing import check_name, write_any
 
@@ -61,7 +61,7 @@ def test_packed_files_are_the_same_bytes_every_time(tmp_path, made):
 
 
 def test_what_swf_cannot_hold_is_counted(made):
-    rich = make_workload("llm", 300, 1, NODES, shares=Shares(0.5, 0.5, 0.2))
+    rich = make_workload("llm", 300, 1, NODES, shares=TraitShares(0.5, 0.5, 0.2))
     _, losses = format_swf(rich)
     elastic = sum(gang.elastic for gang in rich.gangs)
     deadlines = sum(gang.deadline_us is not None for gang in rich.gangs)

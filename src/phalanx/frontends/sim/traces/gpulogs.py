@@ -15,10 +15,10 @@ from phalanx.control.spec.errors import BadText, show
 from phalanx.control.spec.quantity import TIME_US_MAX
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.frontends.sim.traces.believed import Estimate
-from phalanx.frontends.sim.traces.jobs import Job, make_scenario
+from phalanx.frontends.sim.traces.log_jobs import LogJob, make_scenario
 from phalanx.frontends.sim.traces.table import (
     Cells,
-    Table,
+    CsvTable,
     check_word,
     note_name,
     parse_members,
@@ -38,17 +38,17 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - only differences are used
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def read_philly(table: Table, estimate: Estimate) -> Scenario:
+def read_philly(table: CsvTable, estimate: Estimate) -> Scenario:
     """Microsoft's Philly as its users prepare it: `cluster` is the virtual cluster, and stands in for the user."""
     times, sizes = Cells("duration", parse_time_us), Cells("num_gpus", parse_members)
     users: dict[str, str] = {}
 
-    def job_of(row: tuple[str, ...], number: int) -> Job:
+    def job_of(row: tuple[str, ...], number: int) -> LogJob:
         moment, duration, gpus, user = row
         name = users.get(user)
         if name is None:
             name = users[user] = check_word(user, "cluster")
-        return Job(_parse_moment_us(moment), str(number), times[duration], sizes[gpus], name)
+        return LogJob(_parse_moment_us(moment), str(number), times[duration], sizes[gpus], name)
 
     jobs, dropped = _collect(table, PHILLY, job_of)
     first_us = min((job.submit_us for job in jobs), default=0)
@@ -58,61 +58,61 @@ def read_philly(table: Table, estimate: Estimate) -> Scenario:
     return make_scenario(jobs, DEVICE_KIND, estimate, dropped, table.file)
 
 
-def read_chronus(table: Table, estimate: Estimate) -> Scenario:
+def read_chronus(table: CsvTable, estimate: Estimate) -> Scenario:
     """Philly jobs with deadlines, in minutes. Soft ones have several; the first is the one with full value."""
     times, sizes = Cells("duration", parse_minutes_us), Cells("num_gpu", parse_members)
     submits, expected = Cells("submit_time", parse_minutes_us), Cells("expect_time_list", _parse_first_minutes_us)
 
-    def job_of(row: tuple[str, ...], _: int) -> Job:
+    def job_of(row: tuple[str, ...], _: int) -> LogJob:
         name, user, gpus, submit, duration, expect, sort = row
         if sort not in _CHRONUS_TYPES:
             raise BadText(f"job_type must be strict, soft or best (got {show(sort)})")
         deadline_us = expected[expect] if sort != "best" else 0  # of best effort the list repeats the submit time
         words = check_word(name, "job_id"), check_word(user, "user")
-        return Job(submits[submit], words[0], times[duration], sizes[gpus], words[1], 0, deadline_us or None)
+        return LogJob(submits[submit], words[0], times[duration], sizes[gpus], words[1], 0, deadline_us or None)
 
     jobs, dropped = _collect(table, CHRONUS, job_of)
     return make_scenario(jobs, DEVICE_KIND, estimate, dropped, table.file)
 
 
-def read_elasticflow(table: Table, estimate: Estimate) -> Scenario:
+def read_elasticflow(table: CsvTable, estimate: Estimate) -> Scenario:
     """Jobs with a deadline as an instant, in seconds; a job marked as best effort has none."""
     times, sizes = Cells("duration", parse_time_us), Cells("num_gpu", parse_members)
     submits, instants = Cells("submit_time", parse_time_us), Cells("ddl", parse_time_us)
     marked = "best_effort" in table.columns
 
-    def job_of(row: tuple[str, ...], _: int) -> Job:
+    def job_of(row: tuple[str, ...], _: int) -> LogJob:
         name, submit, duration, gpus, instant = row[:5]
         deadline_us: int | None = None
         if not (marked and row[5].strip() == "1"):
             deadline_us = instants[instant] - submits[submit]
             if deadline_us <= 0:
                 raise BadText(f"ddl {show(instant)} is not after submit_time {show(submit)}")
-        return Job(submits[submit], check_word(name, "job_id"), times[duration], sizes[gpus], "", 0, deadline_us)
+        return LogJob(submits[submit], check_word(name, "job_id"), times[duration], sizes[gpus], "", 0, deadline_us)
 
     columns = (*ELASTICFLOW, "best_effort") if marked else ELASTICFLOW
     jobs, dropped = _collect(table, columns, job_of)
     return make_scenario(jobs, DEVICE_KIND, estimate, dropped, table.file)
 
 
-def read_tiresias(table: Table, estimate: Estimate) -> Scenario:
+def read_tiresias(table: CsvTable, estimate: Estimate) -> Scenario:
     """The smallest of them: when, how long and how many GPUs, in seconds."""
     times, sizes = Cells("duration", parse_time_us), Cells("num_gpu", parse_members)
     submits = Cells("submit_time", parse_time_us)
 
-    def job_of(row: tuple[str, ...], _: int) -> Job:
+    def job_of(row: tuple[str, ...], _: int) -> LogJob:
         name, submit, duration, gpus = row
-        return Job(submits[submit], check_word(name, "job_id"), times[duration], sizes[gpus])
+        return LogJob(submits[submit], check_word(name, "job_id"), times[duration], sizes[gpus])
 
     jobs, dropped = _collect(table, TIRESIAS, job_of)
     return make_scenario(jobs, DEVICE_KIND, estimate, dropped, table.file)
 
 
 def _collect(
-    table: Table, columns: tuple[str, ...], job_of: Callable[[tuple[str, ...], int], Job]
-) -> tuple[list[Job], int]:
+    table: CsvTable, columns: tuple[str, ...], job_of: Callable[[tuple[str, ...], int], LogJob]
+) -> tuple[list[LogJob], int]:
     """Every job of a table in order of submit, then of the file; and how many rows were left out."""
-    jobs: list[Job] = []
+    jobs: list[LogJob] = []
     seen: set[str] = set()
     dropped = 0
     with table.placing():

@@ -15,8 +15,8 @@ from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.traces import llm, lublin
 from phalanx.frontends.sim.traces.arrivals import lay_over_days
 from phalanx.frontends.sim.traces.believed import Estimate, round_up_us
-from phalanx.frontends.sim.traces.jobs import rigid_roles
-from phalanx.frontends.sim.traces.shares import Shares, apply_shares
+from phalanx.frontends.sim.traces.log_jobs import rigid_roles
+from phalanx.frontends.sim.traces.shares import TraitShares, apply_shares
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, SnapshotHabit
 from phalanx.model.resources import DEVICE_KIND, MILLI
@@ -58,7 +58,7 @@ def make_workload(
     nodes: Sequence[Node],
     *,
     load: float | None = None,
-    shares: Shares = Shares(),  # noqa: B008 - frozen
+    shares: TraitShares = TraitShares(),  # noqa: B008 - frozen
     estimate: Estimate = "rounded",
     breakage: Breakage | None = None,
 ) -> Scenario:

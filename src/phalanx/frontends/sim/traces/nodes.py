@@ -20,7 +20,7 @@ from phalanx.control.spec.hostlist import expand_hosts
 from phalanx.control.spec.quantity import device_amount
 from phalanx.frontends.sim.traces import openb
 from phalanx.frontends.sim.traces.files import decode, read_bytes
-from phalanx.frontends.sim.traces.table import Table, check_word, parse_truth, parse_whole, read_rows
+from phalanx.frontends.sim.traces.table import CsvTable, check_word, parse_truth, parse_whole, read_rows
 from phalanx.model.fleet import Node
 from phalanx.model.resources import DEVICE_KIND, SLOT_KIND
 from phalanx.model.topology import NODE_LEVEL
@@ -43,7 +43,7 @@ class Cluster:
 
 def read_nodes(path: Path) -> Cluster:
     """The cluster that a table describes."""
-    table = Table(decode(read_bytes(path), str(path)), str(path))
+    table = CsvTable(decode(read_bytes(path), str(path)), str(path))
     if not table.columns:
         raise BadInput("is empty; a table of nodes has a header such as name,gpu,cpu,memory", file=str(path))
     found = _find_reader(table.columns)(table)
@@ -58,7 +58,7 @@ def is_table_of_nodes(columns: Sequence[str]) -> bool:
     return any(set(names) <= set(columns) for names in (openb.NODES, TIRESIAS, SPOT))
 
 
-def _find_reader(columns: Sequence[str]) -> Callable[[Table], Cluster]:
+def _find_reader(columns: Sequence[str]) -> Callable[[CsvTable], Cluster]:
     have = set(columns)
     if set(openb.NODES) <= have:
         return _read_openb
@@ -67,7 +67,7 @@ def _find_reader(columns: Sequence[str]) -> Callable[[Table], Cluster]:
     return _read_spot if set(SPOT) <= have else _read_plain
 
 
-def _read_plain(table: Table) -> Cluster:
+def _read_plain(table: CsvTable) -> Cluster:
     table.need(("name",))
     levels = tuple(column.removeprefix(_LEVEL) for column in table.columns if column.startswith(_LEVEL))
     if NODE_LEVEL in levels or "" in levels:
@@ -101,7 +101,7 @@ def _plain_nodes(row: dict[str, str]) -> list[Node]:
     return [Node(name, resources, labels, taints, spare=spare) for name in _hosts(row["name"])]
 
 
-def _read_tiresias(table: Table) -> Cluster:
+def _read_tiresias(table: CsvTable) -> Cluster:
     """Switches times nodes, all alike; memory is in gibibytes."""
     nodes: list[Node] = []
     with table.placing():
@@ -121,7 +121,7 @@ def _read_tiresias(table: Table) -> Cluster:
     return Cluster(tuple(nodes), (_SWITCH,))
 
 
-def _read_openb(table: Table) -> Cluster:
+def _read_openb(table: CsvTable) -> Cluster:
     nodes: dict[str, Node] = {}
     with table.placing():
         for node in openb.parse_nodes(table):
@@ -129,7 +129,7 @@ def _read_openb(table: Table) -> Cluster:
     return Cluster(tuple(nodes.values()))
 
 
-def _read_spot(table: Table) -> Cluster:
+def _read_spot(table: CsvTable) -> Cluster:
     """Alibaba's spot cluster: model, devices and cores of every node."""
     nodes: dict[str, Node] = {}
     with table.placing():

@@ -17,7 +17,7 @@ from phalanx.frontends.sim.traces.believed import Estimate, believe_us
 from phalanx.frontends.sim.traces.files import decode, read_bytes
 from phalanx.frontends.sim.traces.table import (
     Cells,
-    Table,
+    CsvTable,
     check_word,
     note_name,
     parse_named,
@@ -42,18 +42,18 @@ _ONE: Final = Sizes((1,))
 
 def read_fleet(path: Path) -> Fleet:
     """The nodes of a table: name, cores, memory, devices and their model."""
-    return Fleet(list(parse_nodes(Table(decode(read_bytes(path), str(path)), str(path)))), ())
+    return Fleet(list(parse_nodes(CsvTable(decode(read_bytes(path), str(path)), str(path)))), ())
 
 
 def read_shapes(path: Path) -> list[Shape]:
     """What every member of a table asks for, in its order."""
-    table = Table(decode(read_bytes(path), str(path)), str(path))
+    table = CsvTable(decode(read_bytes(path), str(path)), str(path))
     columns = _with_models(table, SHAPES, "gpu_spec")
     with table.placing():
         return [_shape(row) for row in read_rows(table, columns)]
 
 
-def parse_nodes(table: Table) -> Iterator[Node]:
+def parse_nodes(table: CsvTable) -> Iterator[Node]:
     """The nodes of a table of this log, as its rows are read."""
     with table.placing():
         for row in read_rows(table, _with_models(table, NODES, "model")):
@@ -62,7 +62,7 @@ def parse_nodes(table: Table) -> Iterator[Node]:
             yield Node(check_word(row[0], "sn"), _amounts(row[1], row[2], devices), labels)
 
 
-def read_openb(table: Table, estimate: Estimate) -> Scenario:
+def read_openb(table: CsvTable, estimate: Estimate) -> Scenario:
     """The members with the times at which they came and went, as gangs of one."""
     found: list[tuple[Gang, TrueRun]] = []
     roles_by_shape: dict[tuple[str, ...], tuple[Role, ...]] = {}
@@ -119,6 +119,6 @@ def _amounts(cores: str, memory: str, devices: int) -> dict[str, int]:
     }
 
 
-def _with_models(table: Table, columns: tuple[str, ...], name: str) -> tuple[str, ...]:
+def _with_models(table: CsvTable, columns: tuple[str, ...], name: str) -> tuple[str, ...]:
     """The columns, and that of the models where the table has one: some of the log's tables do not."""
     return (*columns, name) if name in table.columns else columns

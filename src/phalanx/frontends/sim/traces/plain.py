@@ -1,4 +1,4 @@
-"""Our own table of jobs: a row a gang, a column a fact. What it cannot hold is told by `losses`.
+"""Our own table of jobs: a row a gang, a column a fact. What it cannot hold is told by `log_losses`.
 
 Needed are `submit_s`, `duration_s` and `members_max`; everything else has the default of a scenario
 file, and an empty cell says nothing. Unknown columns are refused, since a misspelt one would
@@ -19,7 +19,7 @@ from phalanx.control.spec.sizes import MEMBERS_MAX, sizes_between
 from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.frontends.sim.traces.believed import Estimate, believe_us
 from phalanx.frontends.sim.traces.seconds import show_amount, show_seconds
-from phalanx.frontends.sim.traces.table import Cells, Table, check_word, note_name, parse_time_us, parse_truth
+from phalanx.frontends.sim.traces.table import Cells, CsvTable, check_word, note_name, parse_time_us, parse_truth
 from phalanx.model.gang import Gang, Role, Shape, Sizes, SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from phalanx.model.resources import DEVICE_KIND, MILLI, SLOT_KIND
@@ -41,7 +41,7 @@ COLUMNS: Final = tuple(dict.fromkeys((*_ALWAYS, "sizes", *KINDS[1:], "amdahl", *
 _PRIORITY_MAX: Final = 1_000_000_000
 
 
-def read_plain(table: Table, estimate: Estimate) -> Scenario:
+def read_plain(table: CsvTable, estimate: Estimate) -> Scenario:
     """The jobs of a table of ours, in the order of its rows."""
     for name in table.columns:
         if name not in COLUMNS:
@@ -66,7 +66,7 @@ def read_plain(table: Table, estimate: Estimate) -> Scenario:
 class _Reader:
     """Rows into gangs. Equal roles and true_runs are one object."""
 
-    def __init__(self, table: Table, estimate: Estimate) -> None:
+    def __init__(self, table: CsvTable, estimate: Estimate) -> None:
         self._place = {name: at for at, name in enumerate(table.columns)}
         self._estimate = estimate
         self._times: dict[str, Cells] = {

@@ -16,9 +16,9 @@ from phalanx.control.spec.quantity import SECOND_US, TIME_US_MAX, number
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.frontends.sim.traces.believed import Estimate
 from phalanx.frontends.sim.traces.files import decode, read_bytes
-from phalanx.frontends.sim.traces.jobs import Job, make_scenario
+from phalanx.frontends.sim.traces.log_jobs import LogJob, make_scenario
 from phalanx.frontends.sim.traces.table import (
-    Table,
+    CsvTable,
     check_word,
     note_name,
     parse_members,
@@ -80,7 +80,7 @@ class Rates:
 
 def read_rates(path: Path) -> Rates:
     """A table with the columns application, one of `MEASURES`, and members where it matters."""
-    table = Table(decode(read_bytes(path), str(path)), str(path))
+    table = CsvTable(decode(read_bytes(path), str(path)), str(path))
     table.need(("application",))
     measures = [name for name in MEASURES if name in table.columns]
     if len(measures) != 1:
@@ -97,7 +97,7 @@ def read_rates(path: Path) -> Rates:
     return Rates(measures[0], values, str(path))
 
 
-def read_sia(table: Table, estimate: Estimate, rates: Rates | None) -> Scenario:
+def read_sia(table: CsvTable, estimate: Estimate, rates: Rates | None) -> Scenario:
     """Arrival, application and replicas of elastic jobs; one GPU a replica."""
     asked: list[Asked] = []
     seen: set[str] = set()
@@ -145,12 +145,12 @@ def is_gavel(first: str) -> bool:
 def _timed(asked: list[Asked], estimate: Estimate, rates: Rates | None, file: str, measure: str) -> Scenario:
     if rates is None:
         raise BadInput(_missing(measure, (job.application for job in asked)), file=file)
-    jobs: list[Job] = []
+    jobs: list[LogJob] = []
     for job in asked:
         if not job.members:
             continue
         try:
-            jobs.append(Job(job.submit_us, job.name, rates.run_us(job), job.members))
+            jobs.append(LogJob(job.submit_us, job.name, rates.run_us(job), job.members))
         except BadText as bad:
             raise BadInput(str(bad), file=file, line=job.line) from None
     jobs.sort(key=lambda job: job.submit_us)

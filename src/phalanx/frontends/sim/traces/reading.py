@@ -21,9 +21,9 @@ from phalanx.frontends.sim.traces.believed import Estimate
 from phalanx.frontends.sim.traces.files import decode, read_bytes
 from phalanx.frontends.sim.traces.nodes import Cluster, is_table_of_nodes, read_nodes
 from phalanx.frontends.sim.traces.scenarios import cluster_tree
-from phalanx.frontends.sim.traces.shares import SHRINK, Shares, apply_shares
+from phalanx.frontends.sim.traces.shares import SHRINK, TraitShares, apply_shares
 from phalanx.frontends.sim.traces.swf import is_swf, parse_swf
-from phalanx.frontends.sim.traces.table import Table
+from phalanx.frontends.sim.traces.table import CsvTable
 from phalanx.model.resources import DEVICE_KIND, SLOT_KIND
 
 _SCENARIO_NAMES: Final = (".yaml", ".yml", ".json", ".toml")
@@ -31,7 +31,7 @@ _SWF_NAMES: Final = (".swf", ".swf.gz")
 _TABLE_NAMES: Final = (".csv", ".tsv", ".trace", ".txt", ".gz")
 _GRID: Final = re.compile(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*")
 
-Reader = Callable[[Table, Estimate], Scenario]
+Reader = Callable[[CsvTable, Estimate], Scenario]
 
 #: Name, the columns that make it one, and who reads it. Of several that fit, the one with most columns is meant.
 _TABLES: Final[tuple[tuple[str, tuple[str, ...], Reader], ...]] = (
@@ -51,7 +51,7 @@ class Reading:
     """How a log is to be read. A scenario file says all that itself, and refuses it."""
 
     estimate: Estimate | None = None
-    shares: Shares = Shares()  # noqa: RUF009 - frozen
+    shares: TraitShares = TraitShares()  # noqa: RUF009 - frozen
     rates: Path | None = None
     seed: int = 0
 
@@ -112,13 +112,13 @@ def _read_log(found: str, data: bytes, file: str, reading: Reading) -> Scenario:
         beside = rates.read_rates(reading.rates) if reading.rates is not None else None
         text = decode(data, file)
         if found == _SIA:
-            return rates.read_sia(Table(text, file), estimate, beside)
+            return rates.read_sia(CsvTable(text, file), estimate, beside)
         return rates.read_gavel(text, file, estimate, beside)
     if reading.rates is not None and found != _UNKNOWN:
         raise BadInput("says itself how long its jobs run; leave --rates away", file=file)
     if found == _SWF:
         return parse_swf(data, file, estimate)
-    table = Table(decode(data, file), file)
+    table = CsvTable(decode(data, file), file)
     for name, _, read in _TABLES:
         if name == found:
             return read(table, estimate)
@@ -132,7 +132,7 @@ def _find_format(columns: tuple[str, ...]) -> str | None:
     return max(fitting)[1] if fitting else None
 
 
-def _unknown(table: Table) -> BadInput:
+def _unknown(table: CsvTable) -> BadInput:
     """Why a table cannot be read: the nearest format lacks a column, or none is near."""
     if not table.columns:
         return BadInput("is empty; a log has a header and a row for every job", file=table.file)

@@ -29,7 +29,7 @@ _SLACK: Final = (1.2, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class TraitShares:
     """Fractions from 0 to 1 of the gangs that get something."""
 
     elastic: float = 0.0  # of those with more than one member
@@ -42,7 +42,7 @@ class Shares:
         return bool(self.elastic or self.preemptible or self.deadlines)
 
 
-def apply_shares(scenario: Scenario, shares: Shares, seed: int, shrink: int | None = SHRINK) -> Scenario:
+def apply_shares(scenario: Scenario, shares: TraitShares, seed: int, shrink: int | None = SHRINK) -> Scenario:
     """The same scenario with some gangs changed; `shrink` None lets elastic ones go down to one member."""
     if not shares.any:
         return scenario

@@ -17,7 +17,7 @@ from phalanx.control.spec.sizes import MEMBERS_MAX
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.frontends.sim.traces.believed import Estimate
 from phalanx.frontends.sim.traces.files import read_bytes
-from phalanx.frontends.sim.traces.jobs import Job, make_scenario
+from phalanx.frontends.sim.traces.log_jobs import LogJob, make_scenario
 from phalanx.model.fleet import Node
 from phalanx.model.resources import SLOT_KIND
 
@@ -52,7 +52,7 @@ def parse_swf(data: bytes, file: str, estimate: Estimate) -> Scenario:
     for line in lines:
         requested_us = max(0, _us(line.requested))
         run_us = min(_us(line.run), requested_us) if requested_us else _us(line.run)
-        jobs.append(Job(_us(line.submit), str(line.id), run_us, line.members, line.user, requested_us))
+        jobs.append(LogJob(_us(line.submit), str(line.id), run_us, line.members, line.user, requested_us))
     return make_scenario(jobs, SLOT_KIND, estimate, dropped, file)
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from phalanx.frontends.sim.scenario import Scenario
-from phalanx.frontends.sim.traces.losses import find_losses
+from phalanx.frontends.sim.traces.log_losses import find_losses
 from phalanx.frontends.sim.traces.seconds import show_seconds
 from phalanx.model.gang import Gang
 from phalanx.model.resources import DEVICE_KIND, MILLI, SLOT_KIND

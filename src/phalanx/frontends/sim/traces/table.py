@@ -20,7 +20,7 @@ _NAME_CHARS_MAX: Final = 253
 _TRUTHS: Final = {"": False, "false": False, "0": False, "no": False, "true": True, "1": True, "yes": True}
 
 
-class Table:
+class CsvTable:
     """The rows of a file below its header. Blank lines do not count; every row is as long as the header."""
 
     def __init__(self, text: str, file: str) -> None:
@@ -161,7 +161,7 @@ def parse_named(name: str, text: str, parse: Callable[[str], int]) -> int:
         raise BadText(f"{name} {bad}") from None
 
 
-def read_rows(table: Table, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def read_rows(table: CsvTable, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """These columns of every row, in the order asked for."""
     table.need(names)
     places = [table.at(name) for name in names]

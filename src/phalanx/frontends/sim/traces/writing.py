@@ -8,7 +8,7 @@ from typing import Final
 from phalanx.control.spec.errors import BadInput
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.frontends.sim.traces.files import write_whole
-from phalanx.frontends.sim.traces.losses import HELD_BY_PLAIN, find_losses
+from phalanx.frontends.sim.traces.log_losses import HELD_BY_PLAIN, find_losses
 from phalanx.frontends.sim.traces.plain import format_plain
 from phalanx.frontends.sim.traces.scenarios import format_json, format_yaml
 from phalanx.frontends.sim.traces.swfout import format_swf

@@ -14,7 +14,7 @@ from phalanx.model.gang import Gang, Role, Shape
 from phalanx.model.resources import MILLI
 
 
-class Job(NamedTuple):
+class LogJob(NamedTuple):
     """One line of a log. A tuple, because a log has many."""
 
     submit_us: int
@@ -31,7 +31,7 @@ def rigid_roles(members: int, kind: str) -> tuple[Role, ...]:
     return (Role(SOLE_ROLE, sizes_between(members, members, 1), Shape(((kind, MILLI),))),)
 
 
-def make_scenario(jobs: Sequence[Job], kind: str, estimate: Estimate, dropped: int, file: str) -> Scenario:
+def make_scenario(jobs: Sequence[LogJob], kind: str, estimate: Estimate, dropped: int, file: str) -> Scenario:
     """The jobs as gangs of a scenario that has no nodes yet."""
     if not jobs:
         raise BadInput(f"holds no job that ran ({dropped:,} left out)", file=file)
