@@ -66,8 +66,8 @@ class TransitionCheck:
         for decision in plan.decisions:
             if isinstance(decision, Evict):
                 self.evictions[decision.gang] += decision.cause not in (Cause.TURN, Cause.DRAIN)
+                self._check_swap(snapshot, decision)  # which says more than that somebody was bound in vain
                 self._use(snapshot, decision.gang, "evicted")
-                self._check_swap(snapshot, decision)
             elif isinstance(decision, Bind):
                 self._use(snapshot, decision.gang, "bound")
         self._note_leaving(snapshot, plan)
