@@ -27,6 +27,7 @@ class Folded:
 
     begun: list[Bind] = field(default_factory=list)  # starts for which nobody has to leave first
     cancelled: list[int] = field(default_factory=list)
+    heard: bool = False  # somebody waited for an end that will not come
 
 
 @dataclass(slots=True)

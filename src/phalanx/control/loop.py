@@ -378,22 +378,23 @@ class Loop:
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
         plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)
         passed.wake_at_us = plan.wake_at_us
-        undone, cancelled = self._carry_out(plan)
+        undone, folded = self._carry_out(plan)
         passed.infeasible += plan.infeasible
-        passed.cancelled += cancelled
+        passed.cancelled += folded.cancelled
         self.recorder.on_plan(plan if not undone else _without(plan, undone), state.now_us)
         # Whoever was repaired could not lend or grow in the plan that repaired it. What was undone is no event:
         # whoever it concerns rests first, or the same plan would be made and refused for ever.
         moved = any(isinstance(d, _MOVES) and d.gang not in undone for d in plan.decisions)
-        return bool(plan.infeasible or cancelled or moved) | (bool(state.degraded) and self._let_go())
+        # That a gang can never run is news to whoever waited for its end, and to nobody else.
+        return bool(folded.heard or folded.cancelled or moved) | (bool(state.degraded) and self._let_go())
 
-    def _carry_out(self, plan: Plan) -> tuple[set[int], list[int]]:
+    def _carry_out(self, plan: Plan) -> tuple[set[int], Folded]:
         """Fold a plan and hand it out, but for what is refused at once; that is undone, and whose it is the answer."""
         state = self.state
         if not plan.decisions:  # every second plan of a long log
-            cancelled = state.apply(plan).cancelled
-            self._note_cancelled(cancelled)
-            return set(), cancelled
+            folded = state.apply(plan)
+            self._note_cancelled(folded.cancelled)
+            return set(), folded
         refused = self._list_refused(plan) if self._refusable else {}
         changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
         before = {d.gang: state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
@@ -408,7 +409,7 @@ class Loop:
             for bind in folded.begun:
                 self._begin(bind)
         self._note_cancelled(folded.cancelled)
-        return undone, folded.cancelled
+        return undone, folded
 
     def _hand_out(self, plan: Plan, folded: Folded, undone: set[int], before: dict[int, tuple[Seats, ...]]) -> None:
         """Everybody is told what the plan says of them, in its order."""

@@ -92,6 +92,7 @@ class State(Courses):
         self.note_plan(plan)
         for number in plan.infeasible:
             self.judged.add(number)
+            folded.heard = folded.heard or self.gangs[number].name in self.dependents
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
         return folded
 

@@ -89,6 +89,7 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     impossible, late = _find_impossible(session, turns)
     some_impossible = bool(impossible.any())
     infeasible = gated + (_newly_judged(session, turns, impossible) if some_impossible else ())
+    session.hopeless = infeasible
     # 3. Down the order: start, take room, reserve, fill.
     turns_left = turns.keep(~impossible) if some_impossible else turns
     walk = Walk(session, turns_left, choose_calendar(session, turns_left))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
 from phalanx.model.topology import ANYWHERE, NODE_LEVEL
 
 IntArray = npt.NDArray[np.int64]
@@ -48,6 +48,10 @@ class Fleet:
         self.levels = (*levels, NODE_LEVEL)
         self.kinds = _order_kinds(nodes)
         self.kind_index = {kind: column for column, kind in enumerate(self.kinds)}
+        # Whose time is counted, in service and in costs: the devices where there are any (rule 13), else the first
+        # kind that is counted in pieces. What the kind is called must not matter, only that it is the same one.
+        pieces = [kind for kind in self.kinds if units_per_whole(kind) == MILLI]
+        self.counted_kind = pieces[0] if pieces else DEVICE_KIND
         self.capacity = _capacity_columns(nodes, self.kinds)
         self.device_column = self.kind_index.get(DEVICE_KIND, -1)
         self.device_capacity = _device_columns(self.capacity, self.device_column)

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.engine.reclaimable import read_seats
 from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.placement import NoPlace, Wish, find_ceiling, place
-from phalanx.engine.room.seats import add_seats
+from phalanx.engine.room.seats import add_seats, drop_tail, subtract_seats
 from phalanx.engine.room.view import NOBODY, Exempt, View, find_need
 from phalanx.engine.session import Session
 from phalanx.model.gang import Gang
@@ -187,4 +187,16 @@ def _repair(
                     view.take_seats(find_need(view.fleet, gang.roles[more.role].shape), more, sign=-1)
                 return None
     short = any(each.members < role.sizes.least for role, each in zip(gang.roles, seats, strict=True))
-    return tuple(seats) if gained and not short else None
+    return _close_ranks(view, gang, seats) if gained and not short else None
+
+
+def _close_ranks(view: View, gang: Gang, seats: list[Seats]) -> tuple[Seats, ...]:
+    """A role that found nobody for those it lost may be left between two of its sizes: the rest goes home."""
+    kept = []
+    for role, each in zip(gang.roles, seats, strict=True):
+        size = max(allowed for allowed in role.sizes.allowed if allowed <= each.members)
+        left = drop_tail(view.fleet, role.shape, each, each.members - size)
+        if size < each.members:
+            view.take_seats(find_need(view.fleet, role.shape), subtract_seats(each, left), sign=-1)
+        kept.append(left)
+    return tuple(kept)

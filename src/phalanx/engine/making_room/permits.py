@@ -77,7 +77,7 @@ class Permits:
         return found
 
     def _giving_order(self, occupant: Occupant) -> tuple[int, int, int]:
-        pause = occupant.gang.resize_pause_us * units_of(occupant.gang, occupant.seats)
+        pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.seats)
         return occupant.priority, pause, -occupant.number
 
     def may_borrow_from(self, who: Claimant, occupant: Occupant) -> bool:
@@ -238,5 +238,5 @@ class Permits:
         earlier = who.arrival < (int(running.eligible_us[occupant.row]), occupant.number)
         if more < 0 or (more == 0 and earlier):
             return self.now
-        units = max(1, units_of(occupant.gang, occupant.was))
+        units = max(1, units_of(self.session.fleet, occupant.gang, occupant.was))
         return occupant.start_us + -(-more * 1000 // units) + (0 if earlier else 1)
