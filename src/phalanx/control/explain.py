@@ -53,7 +53,18 @@ def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
     teller = Teller(snapshot, plan)
     rows = np.flatnonzero(snapshot.pending.alive)
     told = {int(snapshot.pending.gang[row]): teller.tell(int(row)) for row in rows.tolist()}
-    return {number: _say_refused(state, number, each) for number, each in told.items()}
+    return {number: _say_refused(state, number, _say_waits(each)) for number, each in told.items()}
+
+
+def _say_waits(told: Told) -> Told:
+    """Whoever would start if the queue were looked at now was kept waiting when it was last looked at.
+
+    Nothing has happened since but time, and time alone moves what is believed of gangs that outlive their walltime.
+    """
+    if told[0] is not Code.NONE:
+        return told
+    words = "was kept waiting by a reservation that has moved since; it is looked at again when anything happens"
+    return Code.RESERVED, words, told[2], told[3]
 
 
 def _say_refused(state: State, number: int, told: Told) -> Told:

@@ -174,7 +174,9 @@ class LongCalendar:
         """Places that are free at this instant. Under a window alone one gets notice, and owes nobody anything."""
         if not (self.reservations or self._promises or self.session.snapshot.windows):
             return None
-        places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, 1)
+        # A promise that is due waits for its guests in the next moment: nobody else may lodge there meanwhile.
+        span_us = 2 if self._late else 1
+        places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, span_us)
         if places is None:
             return None
         guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
@@ -295,7 +297,8 @@ class LongCalendar:
             return False
         start_us, places = found
         end_us = start_us + offer.length_us
-        self.timeline.claim(key.form, places, start_us, end_us)
+        late = promise is not None and start_us == promise.start_us and turn in self._late
+        self.timeline.claim(key.form, places, start_us + late, end_us)
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
         return True
