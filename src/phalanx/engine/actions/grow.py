@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from phalanx.engine.calendar.port import RoomAhead
+from phalanx.engine.curves import curve_of
 from phalanx.engine.fairshare import StandingKey
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.reclaimable import Occupant
@@ -20,8 +21,7 @@ from phalanx.engine.session import Session
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Guest, Seats
-from phalanx.model.snapshot import Snapshot
-from phalanx.perfmodel.speedup import Linear, Speedup, Table, scaled_us, speedup_at
+from phalanx.perfmodel.speedup import Speedup, scaled_us, speedup_at
 
 #: Nothing is planned for shorter than this.
 SHORTEST_US = 1
@@ -248,12 +248,6 @@ class Growth:
             self.calendar.take(need, seats, gone_us, sign=-1)
             self.session.charge(grower.queue, grower.user, -seats.members * need.vector)
         self._views = {}
-
-
-def curve_of(snapshot: Snapshot, number: int) -> Speedup:
-    """What a gang reports of its speed-up; linear if it says nothing."""
-    curve = snapshot.curves.get(number)
-    return Table(curve) if curve else Linear()
 
 
 def _grouped(gang: Gang, role: int) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.calendar.releases import find_start
+from phalanx.engine.curves import curve_of
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
 from phalanx.engine.making_room.moves import find_moves
@@ -25,13 +26,14 @@ from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offer
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, vector_of
 from phalanx.engine.room.limits import usage_fits
 from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place
-from phalanx.engine.room.seats import sizes_of
+from phalanx.engine.room.seats import elastic_members, sizes_of
 from phalanx.engine.room.view import View
 from phalanx.engine.session import PlacementKey, Session
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import form_at_sizes
 from phalanx.model.plan import Cause, Seats
 from phalanx.model.topology import ANYWHERE
+from phalanx.perfmodel.speedup import scaled_us
 
 #: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
 EXACT_VICTIMS = 10
@@ -114,11 +116,22 @@ class RoomFinder:
         if occupant.guest:
             lent = self.calendar.reserved_nodes()
         exempt = session.exempt_of(occupant.queue, occupant.user)
+        end_us = self._latest_end_us(occupant) if session.snapshot.windows else 0
         for index, window in enumerate(session.snapshot.windows):
-            if index not in exempt and window.start_us < occupant.end_us and window.end_us > self.now:
+            if index not in exempt and window.start_us < end_us and window.end_us > self.now:
                 mask = session.window_masks[index]
                 lent = mask if lent is None else lent | mask
         return lent
+
+    def _latest_end_us(self, occupant: Occupant) -> int:
+        """When it would be done at its least size: what is called back now makes it stay longer."""
+        gang, snapshot = occupant.gang, self.session.snapshot
+        if not gang.elastic:
+            return occupant.end_us
+        members = elastic_members(gang, sizes_of(occupant.seats))
+        least = elastic_members(gang, tuple(role.sizes.least for role in gang.roles))
+        left_us = scaled_us(max(0, occupant.end_us - self.now), curve_of(snapshot, occupant.number), members, least)
+        return self.now + gang.resize_pause_us + left_us
 
     def settle_moves(self, taken: RoomFound) -> None:
         """Seat those who were moved, once the claimant sits."""
