@@ -12,15 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.engine.calendar.guests import GuestSeats
+from phalanx.engine.calendar.promises import KeptPromises
 from phalanx.engine.calendar.timeline import Timeline
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
-from phalanx.engine.order.turns import Offer, Turns, find_over_limit, fit_domain, list_offers
+from phalanx.engine.order.turns import Offer, Turns, fit_domain, list_offers
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
 from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
-from phalanx.engine.session import PlacementKey, Session, empty_ceiling
+from phalanx.engine.session import PlacementKey, Session
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Cause, Guest, Reservation, Seats
@@ -41,8 +42,7 @@ class LongCalendar:
         self.timeline = Timeline(session)
         self.reservations: list[tuple[int, Reservation]] = []  # with the turn
         self._own: Reservation | None = None  # the promise of the turn that is open
-        self._late: set[int] = set()  # turns whose time has come, and a guest still sits at their places
-        self._promises = self._recall_promises() if session.policy.keep else {}
+        self._promises = KeptPromises(session, turns, self.timeline)
         many = session.policy.keep or session.policy.reservations > 1
         self._guests = GuestSeats(session, self.timeline, self._list_promised) if many else None
 
@@ -51,73 +51,9 @@ class LongCalendar:
         """The time of an owner above a guest comes."""
         return NEVER if self._guests is None else self._guests.wake_us
 
-    # ------------------------------------------------------------------ promises
-
-    def _recall_promises(self) -> dict[int, tuple[Form, Reservation]]:
-        """Promises that still hold, by turn, claimed in the calendar. A void one is simply forgotten."""
-        pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
-        found: dict[int, tuple[Form, Reservation]] = {}
-        newcomer = self._newcomers_priority()
-        for turn in range(len(self.turns)):
-            rows = self.turns.rows_of(turn)
-            promise = promises.get(int(pending.gang[rows[0]]))
-            if promise is None or promise.start_us < self.now:
-                continue
-            if newcomer is not None and int(pending.priority[rows[0]]) < newcomer:
-                continue  # somebody more important has come: this one is placed anew, after them
-            form = self.turns.key_of(turn).form
-            if self._stands(turn, form, promise):
-                found[turn] = (form, promise)
-        return found
-
-    def _newcomers_priority(self) -> int | None:
-        """The highest priority of those who have just come and could take part; the rest disturb nobody."""
-        pending, fresh = self.session.snapshot.pending, self.session.snapshot.fresh
-        highest: int | None = None
-        for turn in range(len(self.turns)) if fresh else ():
-            row = self.turns.rows_of(turn)[-1]
-            if int(pending.gang[row]) not in fresh or not self._takes_part(turn):
-                continue
-            priority = int(pending.priority[row])
-            highest = priority if highest is None else max(highest, priority)
-        return highest
-
-    def _takes_part(self, turn: int) -> bool:
-        """Whether the ends of others could let it start: neither over a limit nor without nodes in service."""
-        key, size = self.turns.key_of(turn), int(self.turns.size[turn])
-        if size > empty_ceiling(self.session.fleet, key.form, self.session.in_service):
-            return False
-        return find_over_limit(self.session, self.turns, turn, Offer(key.form, size, 0)) is None
-
-    def _stands(self, turn: int, form: Form, promise: Reservation) -> bool:
-        """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
-        if self._under_window(turn, promise):
-            return False
-        sound = self._claim_promise(turn, form, promise, -1)
-        if not sound:
-            self._claim_promise(turn, form, promise, 1)
-        if not sound and promise.start_us == self.now and turn not in self._late:
-            self._late.add(turn)  # a guest is counted as gone in the next moment; anybody else is in the way
-            sound = self._stands(turn, form, promise)
-        return sound
-
-    def _claim_promise(self, turn: int, form: Form, promise: Reservation, sign: int) -> bool:
-        start_us = promise.start_us + (turn in self._late)
-        return self.timeline.claim(form, promise.seats, start_us, promise.end_us, sign)
-
     def _list_promised(self) -> list[Reservation]:
         """Starts in the future, and promises of those whose turn has not come yet."""
-        return [reservation for _, reservation in self.reservations] + [each for _, each in self._promises.values()]
-
-    def _under_window(self, turn: int, promise: Reservation) -> bool:
-        exempt = self.turns.key_of(turn).exempt
-        for index, window in enumerate(self.session.snapshot.windows):
-            if index in exempt or window.start_us >= promise.end_us or window.end_us <= promise.start_us:
-                continue
-            mask = self.session.window_masks[index]
-            if any(bool(mask[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang):
-                return True
-        return False
+        return [*self.list_reservations(), *self._promises.list_reservations()]
 
     # ------------------------------------------------------------------ who is worth a look
 
@@ -142,10 +78,7 @@ class LongCalendar:
         """What was promised to it is free for it to use, now or at another time."""
         if self._guests is not None:
             self._guests.show_to(int(self.turns.rows[turn]))
-        promised = self._promises.pop(turn, None)
-        self._own = None if promised is None else promised[1]
-        if promised is not None:
-            self._claim_promise(turn, *promised, 1)
+        self._own = self._promises.take_up(turn)
 
     def look_ahead(self) -> None:
         """Every reservation is worked out when it is made."""
@@ -192,13 +125,13 @@ class LongCalendar:
 
     def find_promised(self, turn: int) -> Places | None:
         """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
-        if self._own is None or self._own.start_us != self.now or turn in self._late:
+        if self._own is None or self._own.start_us != self.now or self._promises.is_late(turn):
             return None
         return self.name_devices(self.turns.key_of(turn).form, self._own.seats)
 
     def find_owed(self, turn: int) -> tuple[list[Release], Places] | None:
         """As many guests as must leave the places that were named for it."""
-        if self._own is None or turn not in self._late or self._guests is None:
+        if self._own is None or not self._promises.is_late(turn) or self._guests is None:
             return None
         releases = self._guests.choose_leaving(self.turns.key_of(turn).form, self._own.seats)
         return None if releases is None else (releases, self._own.seats)
@@ -303,7 +236,7 @@ class LongCalendar:
     def list_reserved(self) -> list[tuple[int, int]]:
         """(turn, start) of this walk's reservations, and of promises to those whose turn has not come."""
         reserved = [(turn, reservation.start_us) for turn, reservation in self.reservations]
-        return reserved + [(turn, promise.start_us) for turn, (_, promise) in self._promises.items()]
+        return reserved + self._promises.list_starts()
 
     def list_reservations(self) -> tuple[Reservation, ...]:
         """The reservations of this walk, in order of turns."""
