@@ -1,8 +1,12 @@
 """The calendar with any number of reservations, promises that are kept, and windows.
 
 Everything that lies ahead is a claim on a `Timeline`: expected ends, reservations of this walk, and under `keep`
-the promises of earlier cycles, which are in it from the beginning. A turn is placed against everybody
-else's claims, never later than its own promise.
+the promises of earlier cycles (`engine.calendar.promises`), which are in it from the beginning. A turn is placed
+against everybody else's claims, never later than its own promise.
+
+This is conservative backfill (`reservations: all`, `keep`), EASY with several reservations, and any policy while a
+maintenance window or an administrator's reservation lies ahead. `choose_calendar` takes `engine.calendar.short`
+wherever that gives the same answers, since it is quicker.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ class LongCalendar:
         self.reservations: list[tuple[int, Reservation]] = []  # with the turn
         self._own: Reservation | None = None  # the promise of the turn that is open
         self._promises = KeptPromises(session, turns, self.timeline)
+        # With one reservation at most, it is plain whose guest a guest is.
         many = session.policy.keep or session.policy.reservations > 1
         self._guests = GuestSeats(session, self.timeline, self._list_promised) if many else None
 
@@ -59,6 +64,8 @@ class LongCalendar:
 
     def worth_a_look(self, block: IntArray) -> BoolArray:
         """Everybody."""
+        # Room may even grow within a walk of this kind, when a turn opens and its promise is lifted, so that no refusal
+        # is remembered.
         return np.ones(len(block), dtype=np.bool_)
 
     def ceiling(self, turn: int) -> int:
@@ -85,11 +92,14 @@ class LongCalendar:
 
     def has_room(self, turn: int, offer: Offer) -> bool:
         """By the ceiling of what is free now."""
+        # Now, whatever lies ahead: cheap, and no start is possible without it.
         return find_ceiling(self.session.view, offer.form, self.turns.key_of(turn).exempt) >= offer.size
 
     def find_now(self, turn: int, offer: Offer) -> Places | None:
         """Places that are free for as long as the turn may stay."""
         key, span_us = self.turns.key_of(turn), self._span_us(turn, offer)
+        # One question for both ways to pass: whoever is gone by a reserved start finds the reserved places free over
+        # its span, whoever is not finds only the others.
         places = self.timeline.place_over(key, offer.form, offer.size, self.now, span_us)
         if places is None:
             return None
@@ -100,6 +110,7 @@ class LongCalendar:
     def _fit_domain(self, turn: int, offer: Offer, places: Places, span_us: int) -> Places:
         """An elastic gang goes where most of its range would fit, for as long as it stays."""
         view = self.timeline.view_over(self.turns.key_of(turn).exempt, self.now, self.now + span_us)
+        # `fit_domain` expects the places to be taken, and gives them back before it looks further.
         retake(view, offer.form, places)
         return fit_domain(self.session, view, turn, self.turns, offer, places)
 
@@ -107,9 +118,12 @@ class LongCalendar:
         """Places that are free at this instant. Under a window alone one gets notice, and owes nobody anything."""
         if not (self.reservations or self._promises or self.session.snapshot.windows):
             return None
+        # For the least stretch there is: only what is claimed at this very instant is in the way.
         places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, 1)
         if places is None:
             return None
+        # By nodes, as in `GuestSeats.stays_until_us`. Rule 15 (maintenance): entering a window to come is no debt to an
+        # owner.
         guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
         return self.name_devices(offer.form, places), guest
 
@@ -125,6 +139,7 @@ class LongCalendar:
 
     def find_promised(self, turn: int) -> Places | None:
         """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
+        # Asked last, when nothing better was found: a promise is an upper bound and not a plan.
         if self._own is None or self._own.start_us != self.now or self._promises.is_late(turn):
             return None
         return self.name_devices(self.turns.key_of(turn).form, self._own.seats)
@@ -133,6 +148,7 @@ class LongCalendar:
         """As many guests as must leave the places that were named for it."""
         if self._own is None or not self._promises.is_late(turn) or self._guests is None:
             return None
+        # Rule 8: the owner takes its seats at its start, whatever the policy says of taking room.
         releases = self._guests.choose_leaving(self.turns.key_of(turn).form, self._own.seats)
         return None if releases is None else (releases, self._own.seats)
 
@@ -143,6 +159,7 @@ class LongCalendar:
     def start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
         """The places leave the room of now, and the calendar until each gang of the turn is expected to end."""
         retake(self.session.view, offer.form, places)
+        # `start_turn` has just written these: each gang of a group with an end of its own.
         for form, own, end_us in self.session.bound[-len(places) :]:
             until_us = end_us
             if guest and self._guests is not None:  # those behind it may not have its seats before the owner does
@@ -163,6 +180,8 @@ class LongCalendar:
         if self.turns.proven[turn]:
             return offer.length_us
         own_end_us = NEVER if self._own is None else self._own.end_us
+        # A reservation at 500 and a default length of 100: until 501, so that the turn finds no place under it. Without
+        # any reservation ahead the default length counts alone.
         starts = (reservation.start_us for _, reservation in self.reservations)
         ahead_us = max((start_us for start_us in starts if start_us < own_end_us), default=self.now)
         return max(offer.length_us, ahead_us + 1 - self.now)
@@ -172,6 +191,7 @@ class LongCalendar:
     def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
         """What may be used from now until then, with releases; a copy of its own."""
         for release in releases:
+            # Put in, looked at, taken out: the timeline has no copy, and is as it was.
             self._shift(release, 1)
         view = self.timeline.view_over(exempt, self.now, max(gone_us, self.now + 1))
         for release in releases:
@@ -181,6 +201,8 @@ class LongCalendar:
     def _shift(self, release: Release, sign: int) -> None:
         for seats in release.seats:
             need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
+            # What is given back is free until the end that the timeline knows of; from there on it was free anyway. Of
+            # a guest that is the next moment, or the time up to which it sits for whoever is looking.
             end_us = release.occupant.end_us
             if release.occupant.guest:
                 guests = None if release.cause is Cause.GUEST else self._guests
@@ -200,6 +222,7 @@ class LongCalendar:
     def name_devices(self, form: Form, places: Places) -> Places:
         """Choose real devices for places that were found by amounts, as long as no device was ever split."""
         view = self.session.view
+        # Once a device was split, lines carry devices and places come with them.
         if view.shared or view.fleet.device_column < 0:
             return places
         chosen: list[tuple[Seats, ...]] = []
@@ -209,6 +232,7 @@ class LongCalendar:
                 devices = view.take(find_need(view.fleet, gang.roles[seats.role].shape), seats.nodes, seats.counts)
                 taken.append(Seats(seats.role, seats.nodes, seats.counts, devices, seats.members))
             chosen.append(tuple(taken))
+        # Role after role, taken so that no two roles get one device, and given back: only `start` takes for good.
         undo(view, form, tuple(chosen))
         return tuple(chosen)
 
@@ -216,10 +240,12 @@ class LongCalendar:
 
     def reserve(self, turn: int, key: PlacementKey) -> bool:
         """The earliest start there is, never later than what was promised."""
+        # Nobody has one under this policy, and a start in the future would be of no use to anybody.
         if self.session.policy.reservations == 0:
             return True  # it stops those behind it, and that is all
         offer = list_offers(self.session, self.turns, turn)[-1]
         promise = self._own
+        # Strictly earlier, or not at all: an equal start elsewhere would move the promise to and fro for nothing.
         latest = NEVER if promise is None else promise.start_us - 1
         found = self.timeline.find_start(key, int(self.turns.size[turn]), self._span_us(turn, offer), latest)
         if found is None and promise is not None:
@@ -228,6 +254,7 @@ class LongCalendar:
             return False
         start_us, places = found
         end_us = start_us + offer.length_us
+        # From here on everybody behind it is placed around it.
         self.timeline.claim(key.form, places, start_us, end_us)
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
@@ -260,6 +287,7 @@ class LongCalendar:
             lanes = self.timeline.lanes(role.shape, key.exempt, windows=False)
             cut = self.timeline.lanes(role.shape, key.exempt)
             size = role.size or int(self.turns.size[turn])
+            # Members that fit now for the whole run, with the windows cut out and without.
             without, within = (
                 int(each.slots_over(self.now, offer.length_us, len(self.session.fleet)).sum()) for each in (lanes, cut)
             )

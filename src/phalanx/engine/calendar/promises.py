@@ -57,6 +57,7 @@ class KeptPromises:
     def _recall(self) -> dict[int, tuple[Form, Reservation]]:
         """Promises that still hold, by turn, claimed in the order of turns."""
         pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
+        # In the order of turns, so that of two promises that have come to clash the one further ahead stands.
         found: dict[int, tuple[Form, Reservation]] = {}
         newcomer = self._newcomers_priority()
         for turn in range(len(self.turns)):
@@ -75,6 +76,8 @@ class KeptPromises:
     def _newcomers_priority(self) -> int | None:
         """The highest priority of those who have just come and could take part; the rest disturb nobody."""
         pending, fresh = self.session.snapshot.pending, self.session.snapshot.fresh
+        # Rule 4: a promise is void when a gang of strictly higher priority arrives. Only newcomers are looked at: those
+        # who came earlier have had their say, and would void the same promises in every pass.
         highest: int | None = None
         for turn in range(len(self.turns)) if fresh else ():
             row = self.turns.rows_of(turn)[-1]
@@ -97,6 +100,7 @@ class KeptPromises:
         if self._under_window(turn, promise):
             return False
         sound = self._claim(turn, form, promise, -1)
+        # A claim is made even where there is no room (`NodeLine.change`), so that it can be undone by its opposite.
         if not sound:
             self._claim(turn, form, promise, 1)
         if not sound and promise.start_us == self.now and turn not in self._late:
