@@ -20,7 +20,8 @@ import numpy.typing as npt
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.topology import ANYWHERE, NODE_LEVEL
 
-# 64 bits for amounts and times, 16 for thousandths of a device: the device table has a column for every device of a node.
+# 64 bits for amounts and times, 16 for thousandths of a device: the device table has a column for every device of a
+# node.
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 MilliArray = npt.NDArray[np.int16]

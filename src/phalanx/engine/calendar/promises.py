@@ -76,8 +76,8 @@ class KeptPromises:
     def _newcomers_priority(self) -> int | None:
         """The highest priority of those who have just come and could take part; the rest disturb nobody."""
         pending, fresh = self.session.snapshot.pending, self.session.snapshot.fresh
-        # Rule 4: a promise is void when a gang of strictly higher priority arrives. Only newcomers are looked at: whoever
-        # a cycle has seen before was placed then, and the promises that stand were made around it.
+        # Rule 4: a promise is void when a gang of strictly higher priority arrives. Only newcomers are looked at:
+        # whoever a cycle has seen before was placed then, and the promises that stand were made around it.
         highest: int | None = None
         for turn in range(len(self.turns)) if fresh else ():
             row = self.turns.rows_of(turn)[-1]
