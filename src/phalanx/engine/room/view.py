@@ -19,6 +19,7 @@ from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Shape
 from phalanx.model.plan import Seats
 
+# A reservation by an administrator is a window that some are exempt from; maintenance exempts nobody.
 Exempt = frozenset[int]  # windows that do not bind the asking gang
 NOBODY: Exempt = frozenset()
 
@@ -49,6 +50,7 @@ class View:
         self.usable_by_exempt: dict[Exempt, BoolArray] = {NOBODY: usable}
         self._rows: dict[tuple[Shape, Exempt], SlotRow] = {}
         self._log: list[IntArray] = []
+        # Copied before the first write and not at once: a view that is only asked costs no copy.
         self._owned = False
         self._tried: list[tuple[Need, Seats, int]] | None = None  # taken since an attempt began
 
@@ -76,6 +78,7 @@ class View:
         row = self._rows.get((shape, exempt))
         if row is None:
             return self._new_row(shape, exempt)
+        # Between two questions a walk changes a handful of nodes; working the row out anew would touch all of them.
         if row.seen < len(self._log):
             self._refresh(row)
         return row
@@ -84,6 +87,7 @@ class View:
         need = find_need(self.fleet, shape)
         mask = need.allowed & self.usable_by_exempt[exempt]
         slots = compute_slots(need, self.free, self.device_free, self.fleet.device_column, shared=self.shared)
+        # Cordons, taints and windows as zeros, so that sums need not know of them.
         slots *= mask
         row = SlotRow(need, mask, slots, int(np.add.reduce(slots)), len(self._log))
         self._rows[shape, exempt] = row
@@ -91,11 +95,13 @@ class View:
 
     def _refresh(self, row: SlotRow) -> None:
         changed = self._log[row.seen :]
+        # Without duplicates: a node that changed twice must be counted once in the total.
         nodes = changed[0] if len(changed) == 1 else np.unique(np.concatenate(changed))
         fresh = compute_slots(
             row.need, self.free[nodes], self.device_free[nodes], self.fleet.device_column, shared=self.shared
         )
         fresh = fresh * row.mask[nodes]
+        # The total by its difference; sums by domain are worked out anew when somebody asks for them.
         row.total += int((fresh - row.slots[nodes]).sum())
         row.slots[nodes] = fresh
         row.sums.clear()
@@ -103,6 +109,7 @@ class View:
 
     def forget(self) -> None:
         """Other nodes are usable than before."""
+        # The masks are inside the rows, so that bringing them up to date by the log would not do.
         self._rows.clear()
 
     def domain_sums(self, row: SlotRow, level: int) -> IntArray:
@@ -110,6 +117,7 @@ class View:
         found = row.sums.get(level)
         if found is None:
             walked = row.slots if self.fleet.walk_trivial else row.slots[self.fleet.walk]
+            # A domain is one run of the walk order: one sum per run, without looking at any node's labels.
             found = np.add.reduceat(walked, self.fleet.run_starts[level]) if len(walked) else walked
             row.sums[level] = found
         return found
@@ -123,6 +131,7 @@ class View:
             self.device_free[nodes] -= devices
         else:
             devices = np.zeros((len(nodes), self.device_free.shape[1]), dtype=np.int16)
+        # Amounts and devices are two accounts of one thing: whoever changes one changes the other.
         self.free[nodes] -= counts[:, None] * need.vector
         self._log.append(nodes)
         if self._tried is not None:
@@ -156,6 +165,7 @@ class View:
 def find_need(fleet: Fleet, shape: Shape) -> Need:
     """The shape over this fleet's kinds, worked out once per fleet."""
     found = fleet.needs.get(shape)
+    # Kept by the fleet and not by the view: there are several views a cycle, and a new fleet has other columns.
     if not isinstance(found, Need):
         found = compile_need(fleet, shape)
         fleet.needs[shape] = found
