@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from phalanx.control.clone import clone_state
+from phalanx.control.explain import explain_all
 from phalanx.control.forward import Happens
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
@@ -20,7 +21,7 @@ from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
 from phalanx.frontends.host.core.outlook import MIDDLE, Bound, look
 from phalanx.frontends.host.core.planner import Planner
-from phalanx.frontends.host.core.rows import Rows, explain_all
+from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.core.words import gpus, span
 from phalanx.frontends.host.messages import Accepted, Reason, Sooner
 from phalanx.frontends.host.ports import Caller, Refused
