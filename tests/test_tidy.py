@@ -60,7 +60,6 @@ MANY_ATTRIBUTES = {
 
 #: Class names that stand for several things, and for how many.
 REPEATED_CLASSES = {
-    "Ahead": 2,  # a name in the OpenAPI document
     "Change": 3,  # `phalanx.elastic.Change` is what people import
     "Happening": 2,  # in the OpenAPI document
     "Job": 3,  # what a user submits: in the daemon, inside the job and to a client (people import both)
