@@ -33,6 +33,7 @@ from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Plan, Seats
+from phalanx.model.value import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Happens:
     members: int | None = None  # of a resize; None: no wish any more
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Arrival:
     """A gang that will be submitted, with the speed-up curve it will report if it is elastic."""
 
@@ -56,7 +57,7 @@ class Arrival:
     curve: tuple[tuple[int, float], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class End:
     """A running gang will end then, well or badly."""
 

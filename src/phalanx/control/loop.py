@@ -22,6 +22,7 @@ from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Decision, Evict, Move, Plan, Repair, Resize, Restart, Seats
+from phalanx.model.value import value
 
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
@@ -36,7 +37,7 @@ Engine = Callable[..., Plan]
 # ---- what comes out
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Start:
     """A gang has its seats, and nobody sits there any more."""
 
