@@ -31,7 +31,9 @@ class Forms:
         key = (gang.roles, gang.topology)
         found = self._by_roles.get(key)
         if found is None:
-            found = self._by_roles[key] = form_of_gang(fleet, gang)
+            found = form_of_gang(fleet, gang)
+            # Roles that differ in their size only have equal forms: one object, so that it is soon found again.
+            found = self._by_roles[key] = self.forms[self._numbers[found]] if found in self._numbers else found
             if any(0 < role.shape.amount(DEVICE_KIND) < MILLI for role in found.roles):
                 self._splitting.add(found)
         if len(self._of_object) < OBJECTS_MOST:  # hashing roles is six calls; but not everybody's are one object
@@ -48,4 +50,4 @@ class Forms:
 
     def splits_devices(self, form: Form) -> bool:
         """Whether its members ask for a part of a device."""
-        return form in self._splitting
+        return bool(self._splitting) and form in self._splitting
