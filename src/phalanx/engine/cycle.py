@@ -47,7 +47,8 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     single_form = calm and not explain and is_single_form(snapshot, policy)
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
     screened = calm and not explain and not policy.keep and (snapshot.hints.settled_upto > 0 or not single_form)
-    screened = screened and not (ledger and bool(nodes.free.any()))  # whoever keeps books wants to know what is kept
+    # Whoever keeps books wants to know what is kept, if anything is left.
+    screened = screened and not (ledger and np.count_nonzero(nodes.free))
     if screened and nobody_fits(snapshot, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
         wake_us = _next_wake(snapshot, policy)
@@ -225,6 +226,8 @@ def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     A promised start is no reason to wake: whatever frees its places is an event. Waking then would find
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
+    if not (snapshot.windows or (policy.deadlines and snapshot.hints.has_deadlines)):
+        return None
     instants = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
     if snapshot.windows and snapshot.hints.has_elastic:
         instants += [window.start_us - lead_us for window in snapshot.windows for lead_us in _list_leads(snapshot)]
