@@ -278,7 +278,7 @@ def test_a_line_that_is_cut_is_taken_up_again(world, until, monkeypatch):
 
 
 def test_a_shim_that_hangs_up_all_the_time_is_ended(world, until, monkeypatch):
-    monkeypatch.setattr(module, "_CUTS_MAX", 3)
+    monkeypatch.setattr(module, "CUTS_MAX", 3)
 
     async def scenario():
         launcher = world.launcher()
@@ -309,9 +309,9 @@ def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeyp
         world.shims.add(pid := world.story().pid)
         await first.detach()
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(module, "_ANSWER_WITHIN_S", 0.2)
-        monkeypatch.setattr(module, "_FOUND_AT_FIRST_S", 0.2)
-        monkeypatch.setattr(module, "_FOUND_WITHIN_S", 0.5)
+        monkeypatch.setattr(module, "ANSWER_WITHIN_S", 0.2)
+        monkeypatch.setattr(module, "FOUND_AT_FIRST_S", 0.2)
+        monkeypatch.setattr(module, "FOUND_WITHIN_S", 0.5)
         second = world.launcher()
         [found] = await second.find()
         assert (found.alive, found.went, found.lost, found.done) == (True, True, False, False), "nobody waits for it"
