@@ -148,6 +148,14 @@ def forget_selection(snapshot):
     return replace(snapshot, forms=blank)
 
 
+def forget_promises(snapshot):
+    return replace(snapshot, promises={})
+
+
+def forget_priorities(snapshot):
+    return show_pending(snapshot, priority=np.zeros_like(snapshot.pending.priority))
+
+
 def raise_whoever_waits(snapshot):
     return show_pending(snapshot, priority=snapshot.pending.priority + 1)
 
@@ -264,6 +272,11 @@ def repeat(kind):
     return lambda _, plan: replace(
         plan, decisions=(*plan.decisions, *(each for each in plan.decisions if isinstance(each, kind)))
     )
+
+
+def split_groups(_, plan):
+    """The first of those who start stays behind."""
+    return replace(plan, decisions=plan.decisions[1:])
 
 
 def refuse_for_ever(_, plan):

@@ -23,7 +23,7 @@ from phalanx.policy import named
 from phalanx.testing.builders import SECOND_US, make_gang, make_nodes, make_state, occupy
 from phalanx.testing.checking import BrokenPromise, CheckedRun
 from phalanx.testing.exhaustive import find_any, read_board
-from phalanx.testing.textbook import Rectangle, run_easy, run_fcfs
+from phalanx.testing.textbook import Rectangle, run_conservative, run_easy, run_fcfs
 
 #: A mistake → what is planted, in which world, and what must be said of it: exactly these promises, or this in a
 #: sentence of the chronicle, or who fares otherwise than by the rules (`FATES`).
@@ -45,6 +45,7 @@ PLANTS = {
     "a window is ignored": (seeing(plants.forget_windows), "window", {Promise.WINDOW}),
     "a hold is ignored": (seeing(plants.forget_gates), "held", {Promise.GATED}),
     "a companion is forgotten": (seeing(plants.forget_companions), "pairs", {Promise.TOGETHER}),
+    "a group is split": (deciding(plants.split_groups), "pairs", {Promise.TOGETHER}),
     "who starts can never run": (deciding(plants.refuse_for_ever), "whole", {Promise.INFEASIBLE}),
     "fillers ignore the reservation": (plants.ask_one_by_one, "wide", {Promise.RESERVATION}),
     "limits are ignored": (seeing(plants.forget_limits), "limits", {Promise.LIMIT}),
@@ -55,6 +56,7 @@ PLANTS = {
     "the engine remembers": (plants.be_moody(), "whole", "two plans"),
     # who takes from whom
     "somebody is evicted and nobody starts": (deciding(plants.evict_in_vain), "preempt", {Promise.EVICTION}),
+    "priorities are forgotten": (seeing(plants.forget_priorities), "preempt", "high fare otherwise"),
     "an equal is evicted": (seeing(plants.raise_whoever_waits), "equals", {Promise.RIGHTS}),
     "somebody is evicted who may not be": (seeing(plants.soften_everybody), "hard", {Promise.EVICTION}),
     "one victim too many": (deciding(plants.evict_one_more), "three", "had room without that"),
@@ -212,17 +214,26 @@ JOBS = [
     Rectangle(3, 1, 5, 5),
     Rectangle(4, 1, 20, 20),
 ]
-TEXTBOOKS = {"easy": run_easy, "fcfs": run_fcfs}
+#: The first ends early. What it leaves is enough for the third then and there; but the fourth was promised a start
+#: before it, which it keeps.
+EARLY = [Rectangle(0, 2, 5, 10), Rectangle(0, 5, 5, 5), Rectangle(1, 8, 2, 5), Rectangle(2, 2, 2, 5)]
+#: A promise names its places, which no paper does: on one node there is nothing to name.
+TEXTBOOKS = {
+    "easy": (run_easy, JOBS, "8 slot=1"),
+    "fcfs": (run_fcfs, JOBS, "8 slot=1"),
+    "conservative": (run_conservative, EARLY, "1 slot=8"),
+}
 
 
 def find_departure(policy, engine=schedule):
     """Jobs that start at another time than the papers say."""
-    gangs = [make_gang(f"j{i}", f"{j.size} slot=1", submit=j.submit, walltime=j.estimate) for i, j in enumerate(JOBS)]
-    true_runs = tuple(TrueRun(job.duration * SECOND_US) for job in JOBS)
+    textbook, jobs, nodes = TEXTBOOKS[policy]
+    gangs = [make_gang(f"j{i}", f"{j.size} slot=1", submit=j.submit, walltime=j.estimate) for i, j in enumerate(jobs)]
+    true_runs = tuple(TrueRun(job.duration * SECOND_US) for job in jobs)
     with patch.object(loop, "schedule", engine):
-        result = simulate(Scenario(make_nodes("8 slot=1"), (), tuple(gangs), true_runs), policy)
+        result = simulate(Scenario(make_nodes(nodes), (), tuple(gangs), true_runs), policy)
     starts = [gang.start_us // SECOND_US for gang in result.gangs]
-    expected = TEXTBOOKS[policy](JOBS, 8)
+    expected = textbook(jobs, 8)
     return None if starts == expected else (starts, expected)
 
 
@@ -237,6 +248,10 @@ def test_there_is_no_reservation_at_all():
 
 def test_somebody_overtakes_under_fcfs():
     assert find_departure("fcfs", plants.ask_one_by_one) is not None
+
+
+def test_promises_are_forgotten():
+    assert find_departure("conservative", seeing(plants.forget_promises)) is not None
 
 
 def test_the_quick_walk_forgets_what_the_head_needs(monkeypatch):

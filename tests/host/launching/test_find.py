@@ -282,13 +282,13 @@ def test_a_shim_that_hangs_up_all_the_time_is_ended(world, until, monkeypatch):
 
     async def scenario():
         launcher = world.launcher()
-        ended_at, end_shim = [], launcher._end_shim
+        ended_at, send_signal = [], containment.send_signal
 
-        def note(attempt):
-            ended_at.append(attempt.cuts)
-            end_shim(attempt)
+        def note(pid, *rest):
+            ended_at.append(launcher._attempts["1.1"].cuts)
+            return send_signal(pid, *rest)
 
-        monkeypatch.setattr(launcher, "_end_shim", note)
+        monkeypatch.setattr(containment, "send_signal", note)
         await world.start(launcher, "sleep 1000")
         while not world.told("lost"):
             line = launcher._attempts["1.1"].line
