@@ -2,8 +2,11 @@
 
 What only reads and writes files is run, page by page, in the order shown: `sim`, `trace`, `what-if`. What speaks to a daemon
 is read by the command line, which knows its commands and options, and not run. What `make` is asked for is there.
+
+What the architecture and the glossary name of the code is there as well: modules, attributes, files and classes.
 """
 
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -99,3 +102,80 @@ def test_the_mistake_in_the_readme_is_answered_as_printed(tmp_path, monkeypatch)
     outcome = CliRunner().invoke(main, ["sim", "broken.yaml"])
     assert outcome.exit_code == 2
     assert outcome.stderr.strip() in (ROOT / "README.md").read_text()
+
+
+# --- what documents name of the code ---------------------------------------------------------------
+
+SOURCE = ROOT / "src" / "phalanx"
+MAPS = [ROOT / "ARCHITECTURE.md", ROOT / "docs" / "glossary.md"]
+#: Where a path without the package's name begins; the architecture has a chapter on the engine and one on the daemon.
+BASES = ("phalanx", "phalanx.engine", "phalanx.frontends.host")
+FOLDERS = (ROOT, *(SOURCE.parent / base.replace(".", "/") for base in BASES))
+QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+DOTTED = re.compile(r"[a-z_]+(?:\.[A-Za-z_]+)+")
+SLASHED = re.compile(r"\.?[a-z_]+(?:/[a-z_]+)+(?:\.py)?")
+CLASS = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)*")
+
+
+def exists(dotted):
+    """Whether this is a module, or an attribute of one, of the package or of what a chapter is about."""
+    for base in BASES:
+        try:
+            pkgutil.resolve_name(f"{base}.{dotted}")
+        except (ImportError, AttributeError):
+            continue
+        return True
+    return False
+
+
+def names_code(dotted):
+    """Whether the first word is a package or module of ours; others write `gang.minCount`."""
+    first = dotted.split(".")[0]
+    return any((folder / first).is_dir() or (folder / f"{first}.py").is_file() for folder in FOLDERS[1:])
+
+
+def list_dotted(text):
+    return [word for word in QUOTED.findall(text) if DOTTED.fullmatch(word) and names_code(word)]
+
+
+def list_places_of_words(text):
+    """The last column of the glossary's tables of three: each word there says where the idea lives."""
+    rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [word for row in rows if len(row) == 3 for word in QUOTED.findall(row[2])]
+
+
+@pytest.mark.parametrize("page", MAPS, ids=name_of)
+def test_modules_and_attributes_that_documents_name_exist(page):
+    named = list_dotted(page.read_text())
+    assert named
+    assert [each for each in named if not exists(each)] == []
+
+
+@pytest.mark.parametrize("page", MAPS, ids=name_of)
+def test_files_and_folders_that_documents_name_exist(page):
+    named = [word for word in QUOTED.findall(page.read_text()) if SLASHED.fullmatch(word)]
+    spelt = {word: [folder / f"{word}{end}" for folder in FOLDERS for end in ("", ".py")] for word in named}
+    assert [word for word, paths in spelt.items() if not any(path.exists() for path in paths)] == []
+
+
+def test_classes_that_the_architecture_names_exist():
+    source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    named = {word for word in QUOTED.findall(MAPS[0].read_text()) if CLASS.fullmatch(word)}
+    assert len(named) >= 20
+    assert {word for word in named if not re.search(rf"^class {word}\b", source, re.MULTILINE)} == set()
+
+
+def test_every_word_of_the_code_in_the_glossary_lives_somewhere():
+    named = list_places_of_words(MAPS[1].read_text())
+    assert len(named) >= 60
+    assert [each for each in named if not exists(each)] == []
+
+
+def test_what_is_gone_is_noticed():
+    """If the patterns above stopped matching, or everything existed, the tests above would test nothing."""
+    assert list_dotted("`engine.taking`, `core.hub`, `gang.minCount`") == ["engine.taking", "core.hub"]
+    assert not exists("engine.taking")
+    assert not exists("engine.cycle.arrange")
+    assert exists("engine.cycle.schedule")
+    assert exists("core.hub")
+    assert list_places_of_words("| sitter | who sits | `engine.roster`, `shim` |") == ["engine.roster", "shim"]
