@@ -97,7 +97,7 @@ class State(Courses):
         folded = fold(self, plan) if plan.decisions else Folded()
         self.note_plan(plan)
         for number in plan.infeasible:
-            # Told once: it is judged again when nodes change (rule 15, drain and remove), and those who wait for it hear now.
+            # Told once, and judged again when nodes change (rule 15, drain); those who wait for it hear of it now.
             self.judged.add(number)
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
         return folded
