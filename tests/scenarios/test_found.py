@@ -117,26 +117,7 @@ WANTED = {
 }
 
 #: What still turns out wrong, by file: under these policies.
-BROKEN = {
-    "01-vacated-seat-given-away": TAKERS,
-    "02-together-starts-apart": TAKERS,
-    "03-reservation-moved-by-taking-from-a-guest": (*TAKERS, "rotate"),
-    "04-minimum-left-in-a-window": (*TAKERS, "rotate"),
-    "05-no-guests-on-slots": ("easy",),
-    "06-hopeless-deadline-on-slots": ("deadline",),
-    "07-pause-inside-a-window": (*TAKERS, "rotate"),
-    "08-reason-none": ("conservative",),
-    "guest-evicted-beside-free-places": ("conservative",),
-    "started-and-evicted-at-once-conservative": ("conservative",),
-    "started-and-evicted-at-once-rotate": ("rotate",),
-    "a-giver-of-what-nobody-needs": TAKERS,
-    "a-taker-on-the-places-of-the-head": ("fair",),
-    "a-promise-kept-late": ("conservative",),
-    "started-and-evicted-at-the-first-instant": ("conservative",),
-    "turns-counted-in-gpus-only": ("rotate",),
-    "another-giver-for-another-kind": ("goodput",),
-    "a-dream-lets-another-start": ("goodput",),
-}
+BROKEN: dict[str, tuple[str, ...]] = {}
 
 RUNS = [(name, policy) for name, (policies, _, _) in WANTED.items() for policy in policies]
 

@@ -18,7 +18,7 @@ from phalanx.engine.room.seats import list_crumbs, still_free, subtract_seats
 from phalanx.engine.room.view import find_need
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 from phalanx.model.plan import Bind, Seats
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import MILLI
 
 #: The gang of a row that only keeps seats busy until their last user is gone.
 NOBODY = -1
@@ -37,7 +37,7 @@ def add_running(state: Tables, number: int, bind: Bind, start_us: int) -> None:
     gang = record.gang
     if state.running.wants_compaction():
         _compact_running(state)
-    row = state.running.add().start
+    row = state.running.add_row()
     columns = state.running.columns
     columns["gang"][row] = number
     columns["queue"][row] = record.queue
@@ -155,7 +155,7 @@ def _ghost_of(record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang
 def _add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:
     if state.running.wants_compaction():
         _compact_running(state)
-    row = state.running.add().start
+    row = state.running.add_row()
     columns = state.running.columns
     for name in columns:
         columns[name][row] = 0
@@ -195,10 +195,11 @@ def given_back(old: tuple[Seats, ...], new: tuple[Seats, ...]) -> tuple[Seats, .
 
 
 def attained_us(state: Tables, record: Record) -> int:
-    """Device time of a running attempt so far; of a gang without devices, member time."""
+    """Time of the counted kind that a running attempt has had so far; of a gang without any of it, member time."""
     start = int(state.running.columns["start_us"][record.row])
     span = max(0, state.now_us - start)
-    milli = sum(each.members * record.gang.roles[each.role].shape.amount(DEVICE_KIND) for each in record.seats)
+    kind = state.fleet.counted_kind
+    milli = sum(each.members * record.gang.roles[each.role].shape.amount(kind) for each in record.seats)
     members = sum(each.members for each in record.seats)
     return span * milli // MILLI if milli else span * members
 

@@ -99,6 +99,7 @@ class State(Courses):
         for number in plan.infeasible:
             # Told once, and judged again when nodes change (rule 15, drain); those who wait for it hear of it now.
             self.judged.add(number)
+            folded.heard = folded.heard or self.gangs[number].name in self.dependents
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
         return folded
 

@@ -34,7 +34,8 @@ Where the rule leaves a choice:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -232,6 +233,21 @@ class Standing:
         for other in self._tree.branch[queue]:
             self._keys.pop(other, None)
 
+    @contextmanager
+    def trial(self) -> Iterator[Callable[[int, IntArray], None]]:
+        """Charge at will inside the block; all of it is taken back at its end."""
+        charged: list[tuple[int, IntArray]] = []
+
+        def charge(queue: int, units: IntArray) -> None:
+            self.charge(queue, units)
+            charged.append((queue, units))
+
+        try:
+            yield charge
+        finally:
+            for queue, units in reversed(charged):
+                self.charge(queue, -units)
+
     def key(self, queue: int) -> StandingKey:
         """Smaller is better. Equal keys are a tie, which is for the caller to break."""
         known = self._keys.get(queue)
@@ -402,25 +418,28 @@ def may_reclaim_set(
     """Whether a queue may take all of these (queue, given) together, judged as everything stands afterwards."""
     if any(victim == taker for victim, _ in victims):
         return False
-    for victim, given in victims:
-        standing.charge(victim, -given)
-    # All takings are counted before any is judged: each may be fine by itself, and together leave a side too little.
+    with standing.trial() as charge:
+        for victim, given in victims:
+            charge(victim, -given)
+        # All takings are counted before any is judged: each may be fine by itself, and together leave too little.
+        return all(_settled_with(standing, taker, asked, each, share=share) for each in victims)
+
+
+def _settled_with(
+    standing: Standing, taker: int, asked: IntArray, victim: tuple[int, IntArray], *, share: bool
+) -> bool:
+    """Whether one victim's side and the taker stand as they should, now that everybody has given."""
+    queue, gives = victim[0], victim[1].tolist()
     asks, nothing = asked.tolist(), [0] * len(asked)
-    fine = True
-    for victim, given in victims:
-        gives = given.tolist()
-        keeps = standing.victim_keeps_guarantee(taker, victim, gives, nothing)
-        restores = standing.taker_within_guarantee(taker, asks, victim, settled=True)
-        evens = (
-            share
-            and not restores
-            and standing.taker_within_entitlement(taker, asks, victim)
-            and standing.victim_keeps_entitlement(taker, victim, gives, nothing)
-        )
-        fine = fine and keeps and (restores or evens)
-    for victim, given in victims:
-        standing.charge(victim, given)
-    return fine
+    if not standing.victim_keeps_guarantee(taker, queue, gives, nothing):
+        return False
+    if standing.taker_within_guarantee(taker, asks, queue, settled=True):
+        return True
+    return (
+        share
+        and standing.taker_within_entitlement(taker, asks, queue)
+        and standing.victim_keeps_entitlement(taker, queue, gives, nothing)
+    )
 
 
 def leaves_guarantee(standing: Standing, taker: int, victim: int, given: IntArray) -> bool:

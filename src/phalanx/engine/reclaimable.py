@@ -22,7 +22,7 @@ from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Cause, Decision, Evict, Guest, Move, Resize, Seats
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import MILLI
 from phalanx.model.snapshot import Snapshot
 
 
@@ -98,6 +98,11 @@ class Reclaimable:
             self.occupants.sort(key=lambda occupant: occupant.number)
         self.by_number = {occupant.number: occupant for occupant in self.occupants}
 
+    @property
+    def lodges_surplus(self) -> bool:
+        """Whether somebody is a guest with its surplus only."""
+        return any(occupant.guest is Guest.SURPLUS for occupant in self.occupants)
+
     def _occupant(self, row: int, end_us: int, by_role: dict[int, Seats]) -> Occupant:
         running, number = self.snapshot.running, int(self.snapshot.running.gang[row])
         gang = self.snapshot.gangs[number]
@@ -138,14 +143,14 @@ class Reclaimable:
     def cost(self, occupant: Occupant) -> int:
         """The same times its size."""
         # In device time, to add up over a set of victims: an hour lost by eight GPUs is eight times as bad.
-        return self.restart_us(occupant) * units_of(occupant.gang, occupant.seats)
+        return self.restart_us(occupant) * units_of(self.snapshot.fleet, occupant.gang, occupant.seats)
 
     def attained_us(self, occupant: Occupant) -> int:
         """Device time it has had in all."""
         # By what it had when the cycle began: what it gives back now does not change the past.
         span = max(0, self.now_us - occupant.start_us)
         before = int(self.snapshot.running.attained_us[occupant.row])
-        return before + span * units_of(occupant.gang, occupant.was) // MILLI
+        return before + span * units_of(self.snapshot.fleet, occupant.gang, occupant.was) // MILLI
 
     # ------------------------------------------------------------------ changes
 
@@ -182,9 +187,9 @@ class Reclaimable:
         return decisions
 
 
-def units_of(gang: Gang, seats: tuple[Seats, ...]) -> int:
-    """Milli-devices that seats take; of a gang without devices, thousandths of members."""
-    milli = sum(each.members * gang.roles[each.role].shape.amount(DEVICE_KIND) for each in seats)
+def units_of(fleet: Fleet, gang: Gang, seats: tuple[Seats, ...]) -> int:
+    """Thousandths of the counted kind that seats take; of a gang that asks for none of it, of members."""
+    milli = sum(each.members * gang.roles[each.role].shape.amount(fleet.counted_kind) for each in seats)
     # Without devices members are counted, so that costs of CPU gangs are not all zero and equal.
     return milli or MILLI * sum(each.members for each in seats)
 

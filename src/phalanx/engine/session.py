@@ -24,7 +24,7 @@ from phalanx.model.plan import Bind, Seats
 from phalanx.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from phalanx.engine.reclaimable import Reclaimable, Release
+    from phalanx.engine.reclaimable import Reclaimable
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,9 @@ class Session:
         self.view = view
         self.binds: list[Bind] = []
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
-        self.ends: tuple[int, Ends] | None = None  # worked out after so many starts
+        self.ends: tuple[tuple[int, int, bytes], Ends] | None = None  # after so many starts and releases, for a pool
         self.limits = Limits(snapshot)
+        self.hopeless: tuple[int, ...] = ()  # gangs that this cycle found can never run: they are no demand
         self.reclaimable: Reclaimable | None = None  # who could give something back; None if nobody is asked to
         self.taken_back = 0  # releases so far
         self.vacated: list[tuple[Gang, Seats]] = []  # given back, and in use until their gang's pause is over
@@ -89,8 +90,9 @@ class Session:
         """Usage and what the waiting could use at their largest, of every queue and all below it."""
         queues, pending, gangs = self.snapshot.queues, self.snapshot.pending, self.snapshot.gangs
         rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
-        if self.snapshot.judged:
-            rows = rows[~np.isin(pending.gang[rows], list(self.snapshot.judged))]
+        hopeless = {*self.snapshot.judged, *self.hopeless}
+        if hopeless:
+            rows = rows[~np.isin(pending.gang[rows], list(hopeless))]
         waiting = np.zeros_like(queues.usage)
         forms = self.snapshot.forms
         open_size = np.array([form.open_size for form in forms], dtype=np.bool_)
@@ -135,17 +137,6 @@ class Session:
         self._charges.append((queue, units))
         if self._standing is not None:
             self._standing.charge(queue, units)
-
-    def give(self, release: Release) -> None:
-        """Seats are given back for good: room, ceilings and standing."""
-        occupant = release.occupant
-        if not release.whole and occupant.gang.resize_pause_us:
-            self.vacated += [(occupant.gang, seats) for seats in release.seats]
-        for seats in release.seats:
-            need = self.need_of(occupant.gang, seats.role)
-            self.view.take_seats(need, seats, sign=-1)
-            self.charge(occupant.queue, occupant.user, -seats.members * need.vector)
-        self.taken_back += 1
 
     def usable(self, exempt: Exempt) -> BoolArray:
         """Nodes in service and not inside a window that binds the claimant now."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
 from phalanx.model.topology import ANYWHERE, NODE_LEVEL
 
 # 64 bits for amounts and times, 16 for thousandths of a device: the device table has a column for every device of a
@@ -51,6 +51,10 @@ class Fleet:
         # Devices first: ties between places are broken kind by kind in this order (rule 15, least fragmentation).
         self.kinds = _order_kinds(nodes)
         self.kind_index = {kind: column for column, kind in enumerate(self.kinds)}
+        # Whose time is counted, in service and in costs: the devices where there are any (rule 13), else the first
+        # kind that is counted in pieces. What the kind is called must not matter, only that it is the same one.
+        pieces = [kind for kind in self.kinds if units_per_whole(kind) == MILLI]
+        self.counted_kind = pieces[0] if pieces else DEVICE_KIND
         self.capacity = _capacity_columns(nodes, self.kinds)
         self.device_column = self.kind_index.get(DEVICE_KIND, -1)
         self.device_capacity = _device_columns(self.capacity, self.device_column)

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.engine.reclaimable import read_seats
 from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.placement import NoPlace, Wish, find_ceiling, place
-from phalanx.engine.room.seats import add_seats
+from phalanx.engine.room.seats import add_seats, drop_tail, subtract_seats
 from phalanx.engine.room.view import NOBODY, Exempt, View, find_need
 from phalanx.engine.session import Session
 from phalanx.model.gang import Gang
@@ -112,20 +112,22 @@ def _repair_or_restart(
     if _over_limit(session, row, gang, degraded):
         return None  # others of its queue or user have what it lost; it may still queue again
     if any(len(each.nodes) for each in held):
-        repaired = _repair(view, gang, held, degraded, nodes)
-        if repaired is not None:
-            return Repair(number, repaired)
+        with view.attempt() as keep:
+            repaired = _repair(view, gang, held, degraded, nodes)
+            if repaired is not None:
+                keep()
+                return Repair(number, repaired)
     if degraded.whole:
         return None  # it runs on with fewer
-    for seats in held:
-        view.take_seats(session.need_of(gang, seats.role), seats, sign=-1)
-    for sizes in _sizes(gang, held, degraded):
-        form = whole_form(session.fleet, gang, sizes)
-        found = place(view, Wish(form, 1, nodes)) if find_ceiling(view, form, nodes) else NoPlace()
-        if not isinstance(found, NoPlace):
-            return Restart(number, found[0])
-    for seats in held:
-        view.take_seats(session.need_of(gang, seats.role), seats)
+    with view.attempt() as keep:
+        for seats in held:
+            view.take_seats(session.need_of(gang, seats.role), seats, sign=-1)
+        for sizes in _sizes(gang, held, degraded):
+            form = whole_form(session.fleet, gang, sizes)
+            found = place(view, Wish(form, 1, nodes)) if find_ceiling(view, form, nodes) else NoPlace()
+            if not isinstance(found, NoPlace):
+                keep()
+                return Restart(number, found[0])
     return None
 
 
@@ -169,7 +171,7 @@ def _repair(
 ) -> tuple[Seats, ...] | None:
     """Seats for the lost members beside the healthy ones; all that are needed, or none."""
     seats = list(held)
-    gained: list[Seats] = []
+    gained = False
     for index, role in enumerate(gang.roles):
         now, lost = held[index].members, degraded.lost[index]
         wanted = [size for size in reversed(role.sizes.allowed) if now < size <= now + lost]
@@ -179,12 +181,22 @@ def _repair(
             more = extend(view, gang, tuple(seats), index, size - now, nodes)
             if more is not None:
                 seats[index] = add_seats(seats[index], more)
-                gained.append(more)
+                gained = True
                 break
         else:
             if now < role.sizes.least:
-                for more in gained:
-                    view.take_seats(find_need(view.fleet, gang.roles[more.role].shape), more, sign=-1)
                 return None
     short = any(each.members < role.sizes.least for role, each in zip(gang.roles, seats, strict=True))
-    return tuple(seats) if gained and not short else None
+    return _close_ranks(view, gang, seats) if gained and not short else None
+
+
+def _close_ranks(view: View, gang: Gang, seats: list[Seats]) -> tuple[Seats, ...]:
+    """A role that found nobody for those it lost may be left between two of its sizes: the rest goes home."""
+    kept = []
+    for role, each in zip(gang.roles, seats, strict=True):
+        size = max(allowed for allowed in role.sizes.allowed if allowed <= each.members)
+        left = drop_tail(view.fleet, role.shape, each, each.members - size)
+        if size < each.members:
+            view.take_seats(find_need(view.fleet, role.shape), subtract_seats(each, left), sign=-1)
+        kept.append(left)
+    return tuple(kept)

@@ -119,7 +119,9 @@ class LongCalendar:
         if not (self.reservations or self._promises or self.session.snapshot.windows):
             return None
         # For the least stretch there is: only what is claimed at this very instant is in the way.
-        places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, 1)
+        # A promise that is due waits for its guests in the next moment: nobody else may lodge there meanwhile.
+        span_us = 2 if self._promises.some_late else 1
+        places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, span_us)
         if places is None:
             return None
         # By nodes, as in `GuestSeats.stays_until_us`. Rule 15 (maintenance): entering a window to come is no debt to an
@@ -255,7 +257,8 @@ class LongCalendar:
         start_us, places = found
         end_us = start_us + offer.length_us
         # From here on everybody behind it is placed around it.
-        self.timeline.claim(key.form, places, start_us, end_us)
+        late = promise is not None and start_us == promise.start_us and self._promises.is_late(turn)
+        self.timeline.claim(key.form, places, start_us + late, end_us)
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
         return True

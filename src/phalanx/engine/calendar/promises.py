@@ -48,6 +48,11 @@ class KeptPromises:
         self._claim(turn, *found, 1)
         return found[1]
 
+    @property
+    def some_late(self) -> bool:
+        """Whether anybody's time has come while a guest still sits there."""
+        return bool(self._late)
+
     def is_late(self, turn: int) -> bool:
         """Whether its time has come and only guests are in the way."""
         return turn in self._late

@@ -15,33 +15,36 @@ from phalanx.engine.ends import expected_ends
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_domain
 from phalanx.engine.kernels.slots import Need
+from phalanx.engine.reclaimable import Occupant
 from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place
-from phalanx.engine.room.seats import drop_tail, subtract_seats
+from phalanx.engine.room.seats import drop_tail, part_of, subtract_seats
 from phalanx.engine.room.view import View, find_need
 from phalanx.engine.session import Ends, PlacementKey, Session
-from phalanx.model.fleet import IntArray
+from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import RoleForm
 from phalanx.model.plan import Guest, Seats
 from phalanx.model.topology import ANYWHERE
 
 
-def collect_ends(session: Session, *, guests_leave: bool = True) -> Ends:
+def collect_ends(session: Session, pool: BoolArray | None = None, *, guests_leave: bool = True) -> Ends:
     """Ends of what ran before this cycle and of what it has bound so far, less what was given back.
 
     `guests_leave`: for the owner of a reservation, who may send them away; everybody else waits for their ends.
+    `pool`: the nodes that the owner could use. A guest with its surplus only keeps its least outside, where it can.
     """
-    at = len(session.bound) + (session.taken_back << 32)
+    lodging = session.reclaimable is not None and session.reclaimable.lodges_surplus
+    at = (len(session.bound), session.taken_back, pool.tobytes() if lodging and pool is not None else b"")
     if guests_leave and session.ends is not None and session.ends[0] == at:
         return session.ends[1]
-    ends = _collect_ends(session, guests_leave=guests_leave)
+    ends = _collect_ends(session, pool, guests_leave=guests_leave)
     if guests_leave:
         session.ends = (at, ends)
     return ends
 
 
-def _collect_ends(session: Session, *, guests_leave: bool) -> Ends:
+def _collect_ends(session: Session, pool: BoolArray | None, *, guests_leave: bool) -> Ends:
     snapshot = session.snapshot
-    alive, told = snapshot.allocations.alive, _list_told(session, guests_leave=guests_leave)
+    alive, told = snapshot.allocations.alive, _list_told(session, pool, guests_leave=guests_leave)
     if told:
         rows_told = np.array([row for row, _ in told], dtype=np.int64)
         alive = alive & ~np.isin(snapshot.allocations.running, rows_told)
@@ -66,7 +69,9 @@ def _collect_ends(session: Session, *, guests_leave: bool) -> Ends:
     return Ends(np.concatenate(nodes), np.concatenate(ends), np.concatenate(takens), np.concatenate(all_devices))
 
 
-def _list_told(session: Session, *, guests_leave: bool) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
+def _list_told(
+    session: Session, pool: BoolArray | None, *, guests_leave: bool
+) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
     """Running rows whose seats are not as the snapshot has them: changed in this plan, or guests.
 
     A guest's seats count as free for the reservation above it: all of them, or its surplus.
@@ -85,11 +90,26 @@ def _list_told(session: Session, *, guests_leave: bool) -> list[tuple[int, list[
             if guest is not Guest.SURPLUS:
                 seated.append((need, seats, now + 1 if guest else occupant.end_us))
                 continue
-            shape = occupant.gang.roles[seats.role].shape
-            core = drop_tail(session.fleet, shape, seats, occupant.surplus(seats.role))
+            core = _keep_least(session, occupant, seats, pool)
             seated += [(need, core, occupant.end_us), (need, subtract_seats(seats, core), now + 1)]
         told.append((occupant.row, seated))
     return told
+
+
+def _keep_least(session: Session, occupant: Occupant, seats: Seats, pool: BoolArray | None) -> Seats:
+    """What a guest with its surplus only still holds once the owner has come.
+
+    Whoever is called back is called back from where the owner needs room, not by rank: its last ranks may sit where
+    the owner could never go, and a start that waits for those would be promised too late.
+    """
+    shape, surplus = occupant.gang.roles[seats.role].shape, occupant.surplus(seats.role)
+    if pool is None:
+        return drop_tail(session.fleet, shape, seats, surplus)
+    last_first = list(zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True))[::-1]
+    leaving: dict[int, int] = {}
+    for node, count in sorted(last_first, key=lambda each: not pool[each[0]]):  # stable: the last of each kind first
+        leaving[node] = min(count, surplus - sum(leaving.values()))
+    return subtract_seats(seats, part_of(session.fleet, shape, seats, leaving))
 
 
 def view_at(session: Session, ends: Ends, at_us: int) -> View:
@@ -120,7 +140,7 @@ def find_start(
     session: Session, key: PlacementKey, size: int, known_us: int = NEVER, *, guests_leave: bool = True
 ) -> EarliestStart | None:
     """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
-    ends = collect_ends(session, guests_leave=guests_leave)
+    ends = collect_ends(session, session.pool_of(key), guests_leave=guests_leave)
     at_us = known_us if known_us != NEVER else _find_instant(session, ends, key, size)
     if at_us == NEVER:
         return None
@@ -135,7 +155,7 @@ def find_shadow(session: Session, key: PlacementKey, size: int) -> tuple[int, in
     role = key.form.roles[0]
     if not key.form.open_size or role.segment_size > 1 or session.view.shared or role.require != ANYWHERE:
         return NEVER, 0
-    ends = collect_ends(session)
+    ends = collect_ends(session, session.pool_of(key))
     row = session.view.slots(role.shape, key.exempt)
     rows = (ends.node, ends.end_us, ends.taken)
     return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)

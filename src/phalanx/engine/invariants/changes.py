@@ -244,13 +244,14 @@ def _check_move(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[
 
 
 def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterator[Violation]:
-    """A repair keeps every healthy seat; nobody gets more than it had."""
+    """A repair keeps every healthy seat that makes up a size the gang may have; nobody gets more than it had."""
     gang, lost = change.gang, snapshot.degraded[change.number].lost
     before, after = sizes_of(gang, change.before), sizes_of(gang, change.after)
     # A repair gives back what was lost. More would be growth, without its rules.
     if any(now > was + more for now, was, more in zip(after, before, lost, strict=True)):
         yield Violation(Promise.DEGRADED, f"{gang.name} had {before}, lost {list(lost)} and is repaired to {after}")
-    if whole and change.given:
+    between = any(size not in role.sizes.allowed for role, size in zip(gang.roles, before, strict=True))
+    if whole and change.given and not between:
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired and gives healthy seats up")
     if whole and not change.gained:
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired with nothing")

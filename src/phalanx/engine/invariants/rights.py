@@ -23,7 +23,7 @@ from phalanx.engine.invariants.reading import find_rows, find_waiting, name_of, 
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Cause, Evict, Guest, Move, Plan, Resize
-from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.resources import MILLI
 from phalanx.model.snapshot import Snapshot
 
 #: Rule 14: a turn is changed only if saving and restoring cost less than one part in so many of it.
@@ -267,7 +267,7 @@ class _Replay:
             yield Violation(Promise.RIGHTS, f"{story}: a turn costs too much")
         if int(running.priority[row]) != taker.priority:
             yield Violation(Promise.RIGHTS, f"{story}: not its equal")
-        units = sum(count * change.gang.roles[role].shape.amount(DEVICE_KIND)
+        units = sum(count * change.gang.roles[role].shape.amount(self.snapshot.fleet.counted_kind)
                     for (role, _), (count, _) in change.before.items())  # fmt: skip
         units = units or MILLI * sum(count for count, _ in change.before.values())
         had = int(running.attained_us[row]) + (now - start_us) * units // MILLI

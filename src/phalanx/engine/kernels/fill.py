@@ -125,6 +125,23 @@ def choose_nodes(room: SlotRoom, role: RoleForm, size: int) -> tuple[IntArray, I
     return fleet.walk[walked], counts[walked]
 
 
+def choose_lowest(slots: IntArray, first: IntArray | None, size: int) -> tuple[IntArray, IntArray]:
+    """The same where every node has one slot or none and nothing else tells nodes apart: the lowest numbers.
+
+    There must be as many; of the `first` ones all that are needed. On such nodes a member fits as well here as
+    there, so ties decide everything.
+    """
+    if first is None:
+        return slots.nonzero()[0][:size], np.ones(size, dtype=np.int64)
+    wanted = np.minimum(first, slots)
+    nodes = wanted.nonzero()[0][:size]
+    if len(nodes) < size:
+        others = (slots - wanted).nonzero()[0][: size - len(nodes)]
+        nodes = np.concatenate((nodes, others))
+        nodes.sort()
+    return nodes, np.ones(size, dtype=np.int64)
+
+
 Run = tuple[int, int, int]  # first and past-the-last position in walk order, and the level of the run
 
 

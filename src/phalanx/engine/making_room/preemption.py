@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.calendar.releases import find_start
+from phalanx.engine.curves import curve_of
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
 from phalanx.engine.making_room.moves import find_moves
@@ -25,13 +26,15 @@ from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offer
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, vector_of
 from phalanx.engine.room.limits import usage_fits
 from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place
-from phalanx.engine.room.seats import sizes_of
+from phalanx.engine.room.seats import elastic_members, sizes_of
 from phalanx.engine.room.view import View
 from phalanx.engine.session import PlacementKey, Session
+from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import form_at_sizes
 from phalanx.model.plan import Cause, Seats
 from phalanx.model.topology import ANYWHERE
+from phalanx.perfmodel.speedup import scaled_us
 
 #: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
 EXACT_VICTIMS = 10
@@ -58,6 +61,7 @@ class RoomFinder:
         """Nobody has failed yet."""
         self.session, self.turns, self.calendar, self.reclaimable = session, turns, calendar, reclaimable
         self.permits = Permits(session, reclaimable)
+        self.transaction = Transaction(session, reclaimable, calendar)
         self.policy, self.now = session.policy, session.snapshot.now_us
         self.wake_us = NEVER  # somebody waits for an instant, not for an event
         pending = session.snapshot.pending
@@ -102,9 +106,9 @@ class RoomFinder:
     def commit(self, taken: RoomFound, beneficiary: int) -> None:
         """Carry the releases and moves out in this cycle's books."""
         for release in taken.releases:
-            self._give(release, beneficiary)
+            self.transaction.give(release, beneficiary)
         for occupant, seats in taken.moves:
-            self._give(Release(occupant, occupant.seats, Cause.LOAN, whole=True), beneficiary, moving=True)
+            self.transaction.lift(Release(occupant, occupant.seats, Cause.LOAN, whole=True))
             occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
         self.forget()
 
@@ -114,11 +118,22 @@ class RoomFinder:
         if occupant.guest:
             lent = self.calendar.reserved_nodes()
         exempt = session.exempt_of(occupant.queue, occupant.user)
+        end_us = self._latest_end_us(occupant) if session.snapshot.windows else 0
         for index, window in enumerate(session.snapshot.windows):
-            if index not in exempt and window.start_us < occupant.end_us and window.end_us > self.now:
+            if index not in exempt and window.start_us < end_us and window.end_us > self.now:
                 mask = session.window_masks[index]
                 lent = mask if lent is None else lent | mask
         return lent
+
+    def _latest_end_us(self, occupant: Occupant) -> int:
+        """When it would be done at its least size: what is called back now makes it stay longer."""
+        gang, snapshot = occupant.gang, self.session.snapshot
+        if not gang.elastic:
+            return occupant.end_us
+        members = elastic_members(gang, sizes_of(occupant.seats))
+        least = elastic_members(gang, tuple(role.sizes.least for role in gang.roles))
+        left_us = scaled_us(max(0, occupant.end_us - self.now), curve_of(snapshot, occupant.number), members, least)
+        return self.now + gang.resize_pause_us + left_us
 
     def settle_moves(self, taken: RoomFound) -> None:
         """Seat those who were moved, once the claimant sits."""
@@ -127,16 +142,7 @@ class RoomFinder:
             (seats,) = self.calendar.name_devices(form, (chosen,))
             occupant.seats = seats
             for each in seats:
-                need = self.session.need_of(occupant.gang, each.role)
-                self.calendar.take(need, each, occupant.end_us)
-                self.session.view.take_seats(need, each)
-            self.session.charge(occupant.queue, occupant.user, vector_of(self.session.fleet, occupant.gang, seats))
-
-    def _give(self, release: Release, beneficiary: int, *, moving: bool = False) -> None:
-        self.session.give(release)
-        self.calendar.give(release)
-        if not moving:
-            self.reclaimable.give(release, beneficiary)
+                self.transaction.take(occupant, each, occupant.end_us)
 
 
 class _Search:

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from phalanx.engine.curves import curve_of
 from phalanx.engine.order.orders import share_between_users
 from phalanx.engine.room.limits import OverLimit
 from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place, retake, undo
@@ -29,7 +30,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Guest
 from phalanx.model.snapshot import PendingColumns
 from phalanx.model.topology import ANYWHERE
-from phalanx.perfmodel.speedup import Linear, Table, scaled_us
+from phalanx.perfmodel.speedup import scaled_us
 
 #: Sizes of an elastic gang that are tried in one cycle, from the largest that could fit; its least is always tried.
 SIZES_TRIED = 128
@@ -283,11 +284,11 @@ def fit_domain(session: Session, view: View, turn: int, turns: Turns, offer: Off
 
 def offer_at(session: Session, key: PlacementKey, number: int, sizes: tuple[int, ...], length: int) -> Offer:
     """An elastic gang at one size, with its believed run time there."""
-    gang, curve = session.snapshot.gangs[number], session.snapshot.curves.get(number)
+    gang, curve = session.snapshot.gangs[number], curve_of(session.snapshot, number)
     members = elastic_members(gang, sizes)
     most = elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
     # Rule 6 (time): stated at the largest size, times S(max) / S(n). Linear from 8 to 2 members: four times as long.
-    span = scaled_us(length, Table(curve) if curve else Linear(), most, members)
+    span = scaled_us(length, curve, most, members)
     if key.form.open_size:
         return Offer(key.form, sizes[0], span)
     return Offer(form_at_sizes(session.fleet, ((gang, sizes),)), 1, span)
@@ -332,11 +333,11 @@ def least_length(session: Session, row: int) -> int:
     pending, number = session.snapshot.pending, int(session.snapshot.pending.gang[row])
     if not pending.elastic[row]:
         return int(pending.length_us[row])
-    gang, curve = session.snapshot.gangs[number], session.snapshot.curves.get(number)
+    gang, curve = session.snapshot.gangs[number], curve_of(session.snapshot, number)
     most, least = (
         elastic_members(gang, tuple(getattr(role.sizes, end) for role in gang.roles)) for end in ("most", "least")
     )
-    return scaled_us(int(pending.length_us[row]), Table(curve) if curve else Linear(), most, least)
+    return scaled_us(int(pending.length_us[row]), curve, most, least)
 
 
 def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:

@@ -7,6 +7,8 @@ log of the nodes that changed, and a shape's row re-reads only those when it is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +52,26 @@ class View:
         self._log: list[IntArray] = []
         # Copied before the first write and not at once: a view that is only asked costs no copy.
         self._owned = False
+        self._tried: list[tuple[Need, Seats, int]] | None = None  # taken since an attempt began
+
+    @contextmanager
+    def attempt(self) -> Iterator[Callable[[], None]]:
+        """Take and give back at will: unless the block calls what it is given, all of it is undone at its end."""
+        assert self._tried is None, "one attempt at a time"
+        tried: list[tuple[Need, Seats, int]] = []
+        kept = False
+
+        def keep() -> None:
+            nonlocal kept
+            kept = True
+
+        self._tried = tried
+        try:
+            yield keep
+        finally:
+            self._tried = None
+            for need, seats, sign in () if kept else reversed(tried):
+                self.take_seats(need, seats, -sign)
 
     def slots(self, shape: Shape, exempt: Exempt = NOBODY) -> SlotRow:
         """The row of a shape, up to date."""
@@ -112,6 +134,8 @@ class View:
         # Amounts and devices are two accounts of one thing: whoever changes one changes the other.
         self.free[nodes] -= counts[:, None] * need.vector
         self._log.append(nodes)
+        if self._tried is not None:
+            self._tried.append((need, Seats(0, nodes, counts, devices), 1))
         return devices
 
     def take_seats(self, need: Need, seats: Seats, sign: int = 1) -> None:
@@ -122,6 +146,8 @@ class View:
             self.device_free[seats.nodes] -= seats.devices * np.int16(sign)
         self.free[seats.nodes] -= sign * seats.counts[:, None] * need.vector
         self._log.append(seats.nodes)
+        if self._tried is not None:
+            self._tried.append((need, seats, sign))
 
     def overwrite(self, nodes: IntArray, free: IntArray, device_free: MilliArray) -> None:
         """Set the room of some nodes."""
