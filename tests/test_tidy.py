@@ -41,6 +41,7 @@ CLASS_ATTRIBUTES_MAX = 30
 #: Classes that do too much, and how much; a number goes down with the class and never up.
 MANY_METHODS = {
     "elastic/client.py:Job": 34,  # every word that a job may say is one
+    "engine/calendar/long.py:LongCalendar": 28,
     "engine/calendar/short.py:ShortCalendar": 30,
     "frontends/host/core/core.py:Core": 37,
     "control/loop.py:Loop": 29,  # every event of a cluster is one
