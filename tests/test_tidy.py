@@ -41,7 +41,7 @@ CLASS_ATTRIBUTES_MAX = 30
 #: Classes that do too much, and how much; a number goes down with the class and never up.
 MANY_METHODS = {
     "elastic/client.py:Job": 34,  # every word that a job may say is one
-    "engine/calendar/long.py:LongCalendar": 31,  # both answer one port, which has twenty-four questions
+    "engine/calendar/long.py:LongCalendar": 28,  # both answer one port, which has twenty-four questions
     "engine/calendar/short.py:ShortCalendar": 32,
     "frontends/host/core/core.py:Core": 37,
     "control/loop.py:Loop": 29,  # every event of a cluster is one
@@ -85,7 +85,7 @@ PRIVATE_PATCHES = {
 
 #: Lines with a comment, in percent of lines with code. The floors follow what is written and are never lowered:
 #: whoever takes the argument out of a piece of code that stays has to leave another one.
-COMMENT_PERCENT_MIN = {"engine/": 5.0, "control/": 4.4}
+COMMENT_PERCENT_MIN = {"engine/": 11.5, "control/": 8.4}
 COMMENT_PERCENT_SLACK = 1.0
 
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}

@@ -47,7 +47,7 @@ PLANTS = {
     "a companion is forgotten": (seeing(plants.forget_companions), "pairs", {Promise.TOGETHER}),
     "a group is split": (deciding(plants.split_groups), "pairs", {Promise.TOGETHER}),
     "who starts can never run": (deciding(plants.refuse_for_ever), "whole", {Promise.INFEASIBLE}),
-    "fillers ignore the reservation": (plants.ask_one_by_one, "wide", {Promise.RESERVATION}),
+    "fillers ignore the reservation": (plants.ask_one_by_one, "wide", {Promise.REASON}),
     "limits are ignored": (seeing(plants.forget_limits), "limits", {Promise.LIMIT}),
     "starts of one plan are not charged": (plants.ask_one_by_one, "limits", {Promise.LIMIT}),
     "a parent queue is not charged": (plants.CHARGE_NO_PARENTS, "limits", {Promise.SUMS}),
@@ -70,7 +70,7 @@ PLANTS = {
     # the head would start in 10 s, and the work of 100 s is thrown away instead
     "waiting is never worth it": (seeing(plants.believe_in_snapshots), "short", "low fare otherwise"),
     # surplus
-    "a gang gives more than its surplus": (deciding(plants.take_one_more), "lend", {Promise.WHOLE}),
+    "a gang gives more than its surplus": (deciding(plants.take_one_more), "lend", {Promise.WHOLE, Promise.RESERVATION}),
     "surplus is taken by somebody who may not": (seeing(plants.raise_whoever_waits), "poor", {Promise.RIGHTS}),
     "a pinned gang lends": (seeing(plants.forget_pins), "pinned", {Promise.SIZE}),
     "seats are given while somebody is still leaving": (plants.FORGET_PAUSES, "lend", "is still leaving"),

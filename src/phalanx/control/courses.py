@@ -1,4 +1,8 @@
-"""What is said of gangs that run: when they really began, how far they are, where they really sit."""
+"""What is said of gangs that run: when they really began, how far they are, where they really sit.
+
+A plan is what shall be; this is what is. Front ends that watch real processes call in here, and the engine sees the
+difference in the next snapshot.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ class Courses(Queries):
         """A gang that waits by what we know runs there already: found so when somebody looked."""
         self.thaw()
         record = self.records[number]
+        # Nobody planned this run, so there is no better belief than what was stated.
         length_us = record.gang.walltime_us or self.default_walltime_us
         record.phase = advance(record.phase, Happening.BIND, record.gang.name)
         self.pending.remove(record.row)
@@ -29,6 +34,7 @@ class Courses(Queries):
         if record.phase is Phase.RUNNING:
             self.thaw()
             columns = self.running.columns
+            # Time before it began is no work: nothing of it can be lost, and its walltime counts from here.
             columns["start_us"][record.row] = columns["saved_us"][record.row] = self.now_us
             self.note_end(self.now_us + int(columns["length_us"][record.row]))
             self.unsettle()
@@ -50,6 +56,7 @@ class Courses(Queries):
         self.thaw()
         columns = self.running.columns
         if end_us is not None:
+            # Ends are kept as lengths from the start, so that a start that moves takes the end along.
             columns["length_us"][record.row] = end_us - columns["start_us"][record.row]
             self.note_end(end_us)
         if saved_us is not None:
@@ -68,4 +75,5 @@ class Courses(Queries):
         """It sits on these seats, whatever was planned: members were lost, or it would not change."""
         self.thaw()
         refusing.forget(self, number)
+        # As a plan of one decision: there is one way to change seats, with one account of what is free.
         fold(self, Plan(decisions=(Resize(number, seats, cause, None, Guest.NO),)))

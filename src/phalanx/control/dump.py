@@ -36,7 +36,9 @@ def dump_state(
     drains: Mapping[str, int] | None = None,
 ) -> Tree:
     """The state as plain values. `policy`: what it ran under; `drains`: when drained nodes must be empty, by name."""
+    # In order of arrival. Numbers start from 0 again when this is read, which changes nobody's place in any order.
     kept = _list_kept(state)
+    # By row, which is the order in which they sat down: sums and lists come out as they were.
     seated = sorted((n for n in kept if state.records[n].phase.seated), key=lambda n: state.records[n].row)
     queues = state.tenants._queues  # noqa: SLF001 - as they were described, with kinds that no node has now
     tree: Tree = {"schema": SCHEMA, "now_us": state.now_us}
@@ -45,6 +47,7 @@ def dump_state(
     tree |= {
         "default_walltime_us": state.default_walltime_us,
         "evictions_in_vain": state.evictions_in_vain,
+        # Not to be read off the seats: a device that was split once and is whole now leaves no trace there.
         "devices_split": state.shared,
         "levels": list(state.fleet.levels[:-1]),
         "nodes": _dump_nodes(state, drains or {}),
@@ -70,6 +73,7 @@ def format_state(tree: Tree) -> str:
     """The JSON text, with a line for every node, gang and promise, so that two dumps can be compared by eye."""
     parts = []
     for key, value in tree.items():
+        # Neither one long line nor a line per bracket: `diff` of two dumps shows which gang differs.
         if isinstance(value, list) and value and isinstance(value[0], dict):
             lines = ",\n".join("  " + json.dumps(item, ensure_ascii=False) for item in value)
             parts.append(f" {json.dumps(key)}: [\n{lines}\n ]")
@@ -85,6 +89,7 @@ def _list_groups(state: State) -> list[Group]:
         group
         for group in state.groups
         if len(group.gangs) < group.wanted
+        # A group that has started is history: `together` covers the start only.
         or any(not records[number].phase.ended and not records[number].attempts for number in group.gangs)
     ]
 
@@ -97,6 +102,7 @@ def _list_vacating(state: State) -> list[tuple[int, Ghost]]:
 def _list_kept(state: State) -> list[int]:
     """Gangs that have not ended, and those that a group or seats being vacated still name."""
     named = {number for group in _list_groups(state) for number in group.gangs}
+    # An ended gang may still be leaving seats, and what those are is said by its spec.
     named |= {state.number_by_name[ghost.gang.name] for _, ghost in _list_vacating(state)}
     return [number for number, record in enumerate(state.records) if not record.phase.ended or number in named]
 
@@ -108,6 +114,7 @@ def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
     entries = []
     for index, node in enumerate(state.fleet.nodes):
         entry: Tree = {"spec": node_tree(node)}
+        # Only what is unusual, here and below: a healthy node is its spec and nothing else.
         if not state.up[index]:
             entry["up"] = False
         if not state.open[index]:
@@ -116,6 +123,7 @@ def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
             entry["draining"] = True
             if node.name in drains:
                 entry["drain_by_us"] = drains[node.name]
+        # The kills as well as the suspicion: the next one makes it longer by how many there were.
         if state.suspicion.kills.get(index):
             entry["kills_us"] = list(state.suspicion.kills[index])
         if index in state.suspicion.until_us:
@@ -128,11 +136,13 @@ def _dump_decayed(state: State) -> Tree:
     """What queues used in the past, as far as it is not forgotten: units by kind, by queue."""
     columns, kinds = state.tenants.queue_columns, state.fleet.kind_index
     rows = ((name, columns.decayed[row]) for row, name in enumerate(columns.names))
+    # By name of queue and kind: columns may stand in another order when this is read.
     return {name: {kind: int(past[at]) for kind, at in kinds.items() if past[at]} for name, past in rows if past.any()}
 
 
 def _dump_users(state: State) -> list[Tree]:
     limits = {user.name: user.limit for user in state.tenants._users}  # noqa: SLF001 - as above
+    # Everybody who ever appeared, in that order: people's numbers are given by it.
     return [{"name": name, "limit": amounts_tree(limits.get(name, {}))} for name in state.tenants.user_columns.names]
 
 
@@ -151,6 +161,7 @@ def _dump_gang(state: State, number: int) -> Tree:
     curve = state.curves.get(number)
     if curve is not None:
         entry["curve"] = [list(point) for point in curve]
+    # In the order of the spec and not of the set, so that two dumps of one state are equal.
     waits = [name for name in record.gang.after.names if name in record.waits_for and not record.phase.ended]
     entry |= _said(attempts=record.attempts, held=record.held, waits_for=waits, doomed_by=record.doomed_by)
     entry |= _said(infeasible=number in state.judged, fresh=number in state.fresh)
@@ -158,6 +169,7 @@ def _dump_gang(state: State, number: int) -> Tree:
         entry |= _said(past=_dump_past(state, number, record.history))
     if record.phase.seated:
         columns = state.running.columns
+        # Whatever the gang's spec says (priority, whether it is elastic) is not written a second time.
         entry["run"] = {key: int(columns[key][record.row]) for key in RUN_COLUMNS}
         guest = Guest(int(columns["guest"][record.row]))
         entry["run"] |= _said(guest=guest.name.lower() if guest else "")
@@ -176,9 +188,11 @@ def _dump_past(state: State, number: int, past: Past) -> Tree:
     tree = _said(evictions=past.evictions, failures=past.failures, attained_us=past.attained_us, forced=past.forced)
     if past.left_us is not None:
         tree["left_us"] = past.left_us
+    # Who still sits on the seats that it was given, and until when.
     if past.claim is not None and past.lenders:
         tree["lenders"] = {state.gangs[lender].name: until_us for lender, until_us in past.lenders.items()}
     if past.resting:
+        # The one timer with the token of today; older ones for the same gang mean nothing.
         tree["rests_until_us"] = next(
             at_us for at_us, what, whom, token in state.timers if (what, whom, token) == ("rest", number, past.token)
         )
@@ -211,6 +225,7 @@ def _dump_vacating(state: State, until_us: int, ghost: Ghost) -> Tree:
     start_us = int(state.running.columns["start_us"][ghost.row])
     seats = _dump_seats(state.fleet, ghost.gang, ghost.seats)
     tree: Tree = {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
+    # See `room.seats.list_crumbs`: rests of a member get shapes of their own.
     rests = [] if ghost.gang is ghost.leaver else [amounts_tree(dict(role.shape.need)) for role in ghost.gang.roles]
     return tree | _said(rests=rests)
 

@@ -1,4 +1,8 @@
-"""Reasons as sentences. The engine gives codes and numbers; every front end gives these words."""
+"""Reasons as sentences. The engine gives codes and numbers; every front end gives these words.
+
+Here and not in the engine, so that plans are numbers to compare and digest, and here and not in the front ends, so that
+`ps`, `why` and a report say the same of one gang. What each reason means is in docs/reasons.md.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ from phalanx.model.snapshot import Snapshot
 
 Told = tuple[Code, str, int, int]  # code, sentence, needed, available
 
+# Each says what is short and by how much; what could be done about it, where the user can do something. Infeasible has
+# no entry: its sentence depends on what is missing.
 SENTENCES: Final[Mapping[Code, str]] = {
     Code.NONE: "starts in this cycle",
     Code.HELD: "on hold; release it to give it its turn",
@@ -51,6 +57,7 @@ def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Re
     if not len(state.pending):
         return {}, ()
     snapshot = state.borrow()
+    # A cycle of its own, whose decisions nobody carries out: reasons are of this instant, not of the last pass.
     plan = schedule(snapshot, policy, explain=True)
     teller = Teller(snapshot, plan)
     rows = np.flatnonzero(snapshot.pending.alive).tolist()
@@ -61,6 +68,7 @@ def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Re
 def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
     """The same reasons with what is expected when, in seconds of the cluster's clock."""
     reasons, reservations = explain_all(state, policy)
+    # Only who has a reservation has an expected start; under EASY that is the head of each pool.
     for number, start_us in {gang: each.start_us for each in reservations for gang in each.gangs}.items():
         if number in reasons:
             code, words, needed, available = reasons[number]
@@ -82,6 +90,7 @@ def _say_waits(told: Told) -> Told:
 def _say_refused(state: State, number: int, told: Told) -> Told:
     """A gang that rests because the world would not have its start did not fail: the world's words say why."""
     refusal = state.refusal_of(number)
+    # Both rests have one gate; only the refusal that is still fresh tells which it is.
     if told[0] is not Code.BACKOFF or refusal is None or refusal.rests_until_us <= state.now_us:
         return told
     words = f"was to start and could not: {refusal.words}; it is tried again at {refusal.rests_until_us / 1e6:g} s"
@@ -120,6 +129,7 @@ class Teller:
     def _infeasible(self, row: int, needed: int, available: int) -> str:
         """Why not even an empty cluster would do, with the number that is missing."""
         form = self.snapshot.forms[int(self.snapshot.pending.form[row])]
+        # From what an administrator could change by a word, to what only other machines would mend.
         over = self._over_empty_limit(row, form)
         if over is not None:
             return over
@@ -139,6 +149,7 @@ class Teller:
         over = self._limits.check_empty(int(pending.queue[row]), int(pending.user[row]), asked)
         if over is None:
             return None
+        # Rule 11: the message names the limit, since somebody can raise it.
         whose = "queue" if over.code is Code.QUEUE_LIMIT else "user"
         kind = fleet.kinds[over.kind]
         return (
@@ -154,6 +165,7 @@ def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
         return f"can never run here: no node has any {need.missing}"
     if not need.allowed.any():
         return "can never run here: no node has the labels it selects, or all have taints it does not tolerate"
+    # The largest node that it may use, not the largest of all: a label may shut it out from the big ones.
     for kind, column in fleet.kind_index.items():
         most, asked = int(fleet.capacity[need.allowed, column].max()), int(need.vector[column])
         if asked > most:
@@ -166,8 +178,10 @@ def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
 
 def _where(fleet: Fleet, form: Form) -> str:
     require = max(max(gang.require, *(role.require for role in gang.roles)) for gang in form.gangs)
+    # The tightest level that anybody requires: there it is that too few fit.
     return "the cluster" if require < 0 else f"the largest {fleet.levels[require]}"
 
 
 def _whole(kind: str, units: int) -> str:
+    # In the units that people write: 500 thousandths are 0.5.
     return f"{units / units_per_whole(kind):g}"

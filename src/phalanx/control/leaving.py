@@ -1,6 +1,9 @@
 """Gangs go: they end, are cancelled, or give everything back and wait again.
 
 Whoever waits for an end is told; whoever needed it to be a success is cancelled with it.
+
+Functions over the tables of a state. Seats come free at once here: whether processes are really gone is for the front
+end, which does not start anybody there before they are.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
     state.thaw()
     record = state.records[number]
     was = record.phase
+    # First of all, since it raises if this cannot happen: nothing has been changed by then.
     record.phase = advance(was, happening, record.gang.name)
     if was is Phase.PENDING:
         state.pending.remove(record.row)
@@ -24,9 +28,12 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
         if record.history is not None or happening is Happening.LOSE:
             past = past_of(record)
             past.token += 1
+            # A claim that is given up must not begin later, when the lenders have gone.
             past.claim = None
             past.attained_us += attained_us(state, record) if was is Phase.RUNNING else 0
+        # Read before the row is removed, for the seats that others are still leaving.
         starts_us = int(state.running.columns["start_us"][record.row])
+        # With neither, nobody is leaving seats and nobody waits for any.
         if state.vacating or state.timers:
             _stop_vacating(state, number)
         unseat(state, record)
@@ -51,7 +58,9 @@ def _stop_vacating(state: Tables, number: int) -> None:
         if past is None or not past.lenders or number not in past.lenders:
             continue
         past.lenders = {lender: until_us for lender, until_us in past.lenders.items() if lender != number}
+        # As soon as the last of the others is gone; with none left, now.
         start_us = max([state.now_us, *past.lenders.values()])
+        # The timer of its later start is void with this; another one is set below.
         past.token += 1
         state.running.columns["start_us"][record.row] = start_us
         state.set_timer(start_us, "start", other, past.token)
@@ -62,6 +71,7 @@ def end(state: Tables, number: int, happening: Happening) -> list[int]:
     leave(state, number, happening)
     name, phase = state.gangs[number].name, state.records[number].phase
     state.ended[name] = phase
+    # Not in `leave`: an evicted gang keeps the size that a person wants of it.
     state.pins.pop(number, None)
     return tell_dependents(state, name, succeeded=phase is Phase.COMPLETED)
 
@@ -73,6 +83,7 @@ def cancel(state: Tables, number: int) -> list[int]:
     waiting = state.records[number].phase is Phase.PENDING
     cancelled = end(state, number, Happening.CANCEL)
     group = state.records[number].group
+    # Rule 15 (together): cancelling one cancels those not yet started, for they can never be complete again.
     if waiting and group >= 0:
         for other in state.groups[group].gangs:
             record = state.records[other]
@@ -89,6 +100,7 @@ def requeue(state: Tables, number: int) -> None:
 
 def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
     """Free those who waited for this end; cancel, for good, those who needed it to be a success."""
+    # Infeasible gangs come here without an end: to those who wait for them it is one (rule 15, after).
     state.ended.setdefault(name, Phase.FAILED)
     cancelled: list[int] = []
     for number in state.dependents.pop(name, ()):
@@ -97,6 +109,7 @@ def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
             continue
         if succeeded or record.gang.after.any_end:
             record.waits_for = record.waits_for - {name}
+            # Rule 1: it queues from when it could have run. Its rows may stand out of order from here on.
             record.eligible_us = max(record.eligible_us, state.now_us)
             state.pending.columns["eligible_us"][record.row] = record.eligible_us
             state.order.kept = False

@@ -1,4 +1,8 @@
-"""What anybody may ask of a state without knowing how it keeps things."""
+"""What anybody may ask of a state without knowing how it keeps things.
+
+The reading half of the boundary: front ends and `explain` come through here, so that columns and rows can change
+without anybody noticing. Numbers of gangs are for life; rows are not, and are never handed out.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,7 @@ class Queries(Tables):
 
     def expected_ends(self) -> dict[int, int]:
         """When running gangs are expected to end, by number; never in the past, whatever was said of them."""
+        # The same reading as the engine's, overruns included (rule 7): what people are told is what was planned with.
         ends = expected_ends(self.borrow().running, self.now_us)
         return {number: int(ends[self.records[number].row]) for number in self.list_seated()}
 
@@ -42,6 +47,7 @@ class Queries(Tables):
 
     def rest_of(self, number: int) -> int | None:
         """Until when a waiting gang rests, if it does."""
+        # Looked for in the timers: asked so seldom that no column is kept for it.
         until = [at_us for at_us, what, whom, _ in self.timers if what == "rest" and whom == number]
         return max(until, default=None)
 
@@ -52,11 +58,13 @@ class Queries(Tables):
     def is_resting(self, number: int) -> bool:
         """Whether something about it was refused a moment ago."""
         refusal = self.refusals.get(number)
+        # By the clock: a refusal is remembered after its rest is over, so that the next one can be longer.
         return refusal is not None and refusal.rests_until_us > self.now_us
 
     def list_seated(self) -> list[int]:
         """Gangs that hold seats, in the order in which they sat down."""
         rows = np.flatnonzero(self.running.alive)
+        # Rows of nobody keep seats busy and are no gang.
         return [number for number in self.running.columns["gang"][rows].tolist() if number >= 0]
 
     def list_waiting(self) -> list[int]:

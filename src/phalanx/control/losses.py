@@ -32,7 +32,7 @@ class Loss:
     """What a lost node meant for one gang."""
 
     gang: int
-    how: str  # whole: it goes on with fewer; degraded: it holds what is left; unclaimed: it had not begun
+    how: str  # whole: it goes on with fewer; hurt: it holds what is left; unclaimed: it had not begun
 
 
 def lose_node(state: Tables, node: int) -> list[Loss]:
@@ -40,6 +40,7 @@ def lose_node(state: Tables, node: int) -> list[Loss]:
     state.thaw()
     losses = [_lose_members(state, number, node) for number in state.gangs_on(node)]
     killed = sum(loss.how == "hurt" for loss in losses)
+    # Those that went on with fewer members were not killed, and do not speak against the node.
     for _ in range(killed):
         until_us = state.suspicion.note_kill(node, state.now_us)
         if until_us is not None:
@@ -51,6 +52,7 @@ def lose_node(state: Tables, node: int) -> list[Loss]:
 def _lose_members(state: Tables, number: int, node: int) -> Loss:
     record = state.records[number]
     if record.phase is Phase.STARTING:
+        # It had not begun: nothing is lost but its place, and somebody may have been evicted for it (rule 10).
         state.evictions_in_vain += past_of(record).forced
         requeue(state, number)
         return Loss(number, "unclaimed")
@@ -58,11 +60,13 @@ def _lose_members(state: Tables, number: int, node: int) -> Loss:
     lost = tuple(before.members - after.members for before, after in zip(record.seats, left, strict=True))
     earlier = state.degraded.get(number)
     if earlier is not None:
+        # A second node may fail before the first loss is repaired; a repair must give back both.
         lost = tuple(a + b for a, b in zip(lost, earlier.lost, strict=True))
     past = past_of(record)
     past.token += 1
     if record.phase is Phase.RUNNING:
         past.attained_us += attained_us(state, record)
+        # Rule 12: an elastic gang that keeps its minimum pays a pause and loses no work.
         whole = _close_ranks(state, number, left)
         if whole is not None:
             reseat(state, record, whole)
@@ -72,9 +76,11 @@ def _lose_members(state: Tables, number: int, node: int) -> Loss:
     record.phase = advance(record.phase, Happening.DEGRADED, record.gang.name)
     reseat(state, record, left)
     columns = state.running.columns
+    # It runs nothing. Neither may anybody take what it holds, or the repair would find nothing to build on.
     columns["members"][record.row] = 0
     columns["preemptible"][record.row] = columns["elastic"][record.row] = False
     columns["guest"][record.row] = 0
+    # To the calendar it ends with its hold: those who wait can be planned on its seats from then on.
     columns["start_us"][record.row], columns["length_us"][record.row] = state.now_us, HOLD_FOR_US
     state.note_end(state.now_us + HOLD_FOR_US)
     state.degraded[number] = Degraded(lost, whole=False)
@@ -89,6 +95,7 @@ def _close_ranks(state: Tables, number: int, left: tuple[Seats, ...]) -> tuple[S
         allowed = [size for size in role.sizes.allowed if size <= seats.members]
         if not allowed:
             return None
+        # 7 left where 2, 4 and 8 are allowed: four go on, and three seats that are fine are given back as well.
         kept.append(drop_tail(state.fleet, role.shape, seats, seats.members - allowed[-1]))
     return tuple(kept)
 
@@ -96,6 +103,7 @@ def _close_ranks(state: Tables, number: int, left: tuple[Seats, ...]) -> tuple[S
 def note_failure(state: Tables, number: int, *, progressed: bool) -> bool:
     """An attempt was lost. True if the gang has used up its restarts."""
     past = past_of(state.records[number])
+    # A new snapshot makes this failure the first one: the gang gets on, if slowly.
     past.failures = 1 if progressed else past.failures + 1
     return past.failures > state.gangs[number].max_restarts
 
@@ -105,6 +113,7 @@ def requeue_degraded(state: Tables, number: int) -> None:
     record = state.records[number]
     past = past_of(record)
     leave(state, number, Happening.LOSE)
+    # None after the first failure, then 10 s, 20 s, 40 s, up to an hour.
     rest_us = min(REST_FIRST_US << max(past.failures - 2, 0), REST_LAST_US) if past.failures > 1 else 0
     past.resting = rest_us > 0
     if past.resting:
@@ -124,10 +133,12 @@ def tick(state: Tables) -> Due:
     """Everything that is due by now."""
     due = Due()
     state.thaw()
+    # Before any timer: a start that is due needs its seats free.
     if vacate_due(state):
         state.unsettle()
     while state.timers and state.timers[0][0] <= state.now_us:
         _, what, number, token = heapq.heappop(state.timers)
+        # Node timers have no gang and no token.
         if what == "trust":
             if state.suspicion.forgive(state.now_us):
                 state.nodes_changed()

@@ -5,6 +5,9 @@ no, every decision is kept with a picture of its gang from before, until it is c
 decision and everything that stands on it: a start on seats that are not given back after all, gangs that start
 together with one that cannot, and whatever others were to give for a start that does not come about. What remains is
 the state as if none of those had been decided, but for a rest, so that the same plan is not made again at once.
+
+Kubernetes undoes a failed bind pod by pod (unreserve); here it is whole gangs and everything between them, because a
+gang that was evicted for one that cannot start should run on. Called through `State.refuse`, `confirm` and `forget`.
 """
 
 from __future__ import annotations
@@ -31,22 +34,28 @@ REST_LAST_US: Final = 300_000_000
 
 def take_images(state: Tables, plan: Plan) -> None:
     """Before a plan is folded: everybody it speaks of, as they are."""
+    # Only plans that still have something unconfirmed need telling apart.
     serial = max((each.plan for each in state.unconfirmed), default=0) + 1
     for decision in plan.decisions:
         record = state.records[decision.gang]
         row = None
         if record.phase.seated:
+            # Every column of the running table, so that one that is added later is kept as well.
             row = {name: state.running.columns[name][record.row].item() for name in RUNNING}
+        # A copy: folding writes to the record's own.
         history = None if record.history is None else replace(record.history)
         degraded = state.degraded.get(decision.gang)
         image = Image(record.phase, record.attempts, history, record.seats, row, degraded)
         entry = Unconfirmed(serial, decision, image)
         if isinstance(decision, Resize):
+            # Seats that it gives back are busy until then, under a row of nobody that is found again by this instant.
             entry.leaves_us = state.now_us + record.gang.resize_pause_us
         elif isinstance(decision, Bind):
             evicts = (other for other in plan.decisions if isinstance(other, Evict))
+            # If this start is refused after its victims are really gone, they were evicted in vain (rule 10).
             entry.victims = tuple(other.gang for other in evicts if other.beneficiary == decision.gang)
         elif isinstance(decision, Evict):
+            # An eviction frees at once what a shrink before it was still leaving. Undone, the gang leaves it as before.
             entry.ghosts = tuple((at_us, ghost) for at_us, ghost in state.vacating if ghost.gang is record.gang)
             entry.lent = tuple(_list_lent(state, decision.gang))
         state.unconfirmed.append(entry)
@@ -67,6 +76,7 @@ def confirm(state: Tables, number: int) -> None:
     forget(state, number)
     refusal = state.refusals.get(number)
     if refusal is not None and refusal.times:
+        # Refusals are counted in a row; what was said stays, for whoever asks why it took so long.
         state.refusals[number] = replace(refusal, times=0, rests_until_us=0)
 
 
@@ -80,6 +90,7 @@ def forget_node(state: Tables, node: int) -> None:
     """Nobody can be put back on a node that is gone."""
     for each in list(state.unconfirmed):
         sat = (*each.image.seats, *state.records[each.decision.gang].seats)
+        # Neither those who sat there before nor those who were to sit there.
         if any(bool((seats.nodes == node).any()) for seats in sat):
             forget(state, each.decision.gang)
 
@@ -95,15 +106,19 @@ def widen_images(state: Tables, devices: int) -> None:
 
 def find_hanging(state: Tables, number: int) -> list[Unconfirmed]:
     """Everything that falls with what was decided of a gang, in the order in which it was decided."""
+    # Whoever has ended is past being put back.
     state.unconfirmed = [each for each in state.unconfirmed if not state.records[each.decision.gang].phase.ended]
     falling = {id(each) for each in state.unconfirmed if each.decision.gang == number}
     size = 0
+    # To a fixed point, since what falls makes others fall: a refused shrink voids a start, and that start's victims
+    # stay.
     while size != len(falling):
         size = len(falling)
         gone = [each for each in state.unconfirmed if id(each) in falling]
         for each in state.unconfirmed:
             if id(each) not in falling and any(_hangs_on(state, each, other) for other in gone):
                 falling.add(id(each))
+        # Room is the dearer question and asked only when the bonds tell nothing new.
         if size == len(falling):
             falling |= _find_overfull(state, [each for each in state.unconfirmed if id(each) in falling])
     return [each for each in state.unconfirmed if id(each) in falling]
@@ -116,11 +131,13 @@ def _hangs_on(state: Tables, each: Unconfirmed, gone: Unconfirmed) -> bool:
         return True  # decided upon it
     if isinstance(other, Evict | Resize) and isinstance(mine, Bind):
         past = state.records[mine.gang].history
+        # It waits for seats that the other is to leave, perhaps by an earlier plan.
         waits = past is not None and past.claim is not None and other.gang in (past.lenders or ())
         return waits or (each.plan == gone.plan and other.beneficiary == mine.gang)
     if isinstance(other, Bind) and each.plan == gone.plan:
         if isinstance(mine, Evict | Resize):
             return mine.beneficiary == other.gang  # nobody makes way for a gang that does not start
+        # Gangs that start together do so once; on a later attempt each stands for itself.
         group = state.records[other.gang].group
         return (
             isinstance(mine, Bind)
@@ -135,6 +152,7 @@ def _hangs_on(state: Tables, each: Unconfirmed, gone: Unconfirmed) -> bool:
 def _find_overfull(state: Tables, gone: Sequence[Unconfirmed]) -> set[int]:
     """Further decisions that sit where there is no room once these are taken back."""
     free, devices = _room_without(state, gone)
+    # Whoever was put back needs its seats: on nodes that are overfull then, later decisions must give way.
     short = (free < 0).any(axis=1) | (devices < 0).any(axis=1)
     if not short.any():
         return set()
@@ -152,6 +170,7 @@ def _takes_on(state: Tables, each: Unconfirmed, nodes: list[int]) -> bool:
     if not record.phase.seated:
         return False
     now, before = _by_node(record.seats), _by_node(each.image.seats)
+    # Only who gained there is in the way; who sat there before has the older right.
     return any(now.get(node, 0) > before.get(node, 0) for node in nodes)
 
 
@@ -166,6 +185,7 @@ def _by_node(seats: Iterable[Seats]) -> dict[int, int]:
 def _room_without(state: Tables, gone: Sequence[Unconfirmed]) -> tuple[Any, Any]:
     """What would be free if these were taken back: their seats returned, the earlier ones taken."""
     free, devices = state.free.copy(), state.device_free.astype(np.int64)
+    # Each gang once, however many decisions about it fall.
     for record in {each.decision.gang: state.records[each.decision.gang] for each in gone}.values():
         if record.phase.seated:
             _count(state, record, record.seats, free, devices, 1)
@@ -189,12 +209,14 @@ def _first_images(gone: Sequence[Unconfirmed]) -> dict[int, Image]:
     """Of several decisions about one gang the picture before the first."""
     images: dict[int, Image] = {}
     for each in gone:
+        # All of them fall together (`_hangs_on`: decided upon it), so that the oldest picture is the one to go back to.
         images.setdefault(each.decision.gang, each.image)
     return images
 
 
 def _ghosts_of(state: Tables, gone: Sequence[Unconfirmed]) -> list[Record]:
     """Rows of nobody on seats that these resizes were to give back."""
+    # By identity: two gangs may be equal in all they say and are still two.
     leaving = {(id(state.gangs[each.decision.gang]), each.leaves_us) for each in gone if each.leaves_us}
     return [ghost for until_us, ghost in state.vacating if (id(ghost.gang), until_us) in leaving]
 
@@ -207,6 +229,7 @@ def refuse(state: Tables, number: int, words: str) -> PlanRefusal:
     state.thaw()
     gone = find_hanging(state, number)
     undone: tuple[int, ...] = ()
+    # All or nothing: half of it undone would be a state that no plan has ever described.
     if gone and _is_possible(state, gone):
         _undo(state, gone)
         undone = tuple(dict.fromkeys(each.decision.gang for each in gone))
@@ -226,6 +249,8 @@ def _is_possible(state: Tables, gone: Sequence[Unconfirmed]) -> bool:
 
 
 def _undo(state: Tables, gone: Sequence[Unconfirmed]) -> None:
+    # First everything is given back, then everything is taken: in any other order two gangs could want one seat at
+    # once.
     images = _first_images(gone)
     leaving = _give_back(state, gone, images)
     # Everybody sits, or waits, as before. Pictures first, rows of nobody last: they take only what is free.
@@ -247,6 +272,7 @@ def _give_back(
 ) -> list[tuple[Record, tuple[Seats, ...], int]]:
     """Everything that was taken is free again; the answer is claims whose seats others may still be leaving."""
     leaving: list[tuple[Record, tuple[Seats, ...], int]] = []
+    # Seats kept busy for a shrink that did not happen belong to their gang again.
     ghosts = _ghosts_of(state, gone)
     for ghost in ghosts:
         unseat(state, ghost)
@@ -257,6 +283,7 @@ def _give_back(
         if record.phase.seated:
             if record.phase is Phase.STARTING and image.row is None:
                 starts_us = int(state.running.columns["start_us"][record.row])
+                # Its own claim is void, but the lenders may still be on their way out: those seats are not free yet.
                 leaving.append((replace(record), record.seats, starts_us))
             unseat(state, record)
             if image.row is None:
@@ -275,6 +302,7 @@ def _restore(state: Tables, number: int, image: Image) -> None:
     record.history = None if image.history is None else replace(image.history)
     if token:
         past_of(record).token = token + 1  # timers of the stay that never was mean nothing
+    # It waited before: no seats to take, and it queues again with its age, as an arrival that the engine must look at.
     if image.row is None:
         record.row, record.seats = -1, ()
         state.fresh.add(number)
@@ -300,6 +328,7 @@ def _restore(state: Tables, number: int, image: Image) -> None:
 
 def _lend_again(state: Tables, each: Unconfirmed) -> None:
     """A gang that was gone for an instant from seats it was leaving is still leaving them."""
+    # With the times they had: the eviction had cut them short.
     until = {id(ghost): at_us for at_us, ghost in each.ghosts}
     state.vacating = [(until.get(id(ghost), at_us), ghost) for at_us, ghost in state.vacating]
     for lent in each.lent:
@@ -314,6 +343,7 @@ def _lend_again(state: Tables, each: Unconfirmed) -> None:
 
 def _drop_promises(state: Tables, images: dict[int, Image]) -> None:
     """Promises to those who are back where they were, and promises that counted on their seats."""
+    # Promises were planned with those seats free. They are void as if a node had gone (rule 4), and made anew.
     nodes = np.zeros(len(state.fleet), dtype=np.bool_)
     for image in images.values():
         for seats in image.seats:
@@ -341,6 +371,7 @@ def _rest(state: Tables, number: int, words: str, undone: tuple[int, ...]) -> No
     """Nothing is asked of a gang again before it has rested; a waiting one is behind a gate until then."""
     earlier, record = state.refusals.get(number), state.records[number]
     times = 1 if earlier is None else earlier.times + 1
+    # 1 s, 2 s, 4 s, up to 5 min. Without anything undone there is nothing to keep from being tried again.
     until_us = state.now_us + min(REST_FIRST_US << min(times - 1, 20), REST_LAST_US) if undone else 0
     state.refusals[number] = PlanRefusal(number, state.now_us, words, undone, times, until_us)
     if undone and record.phase is Phase.PENDING:

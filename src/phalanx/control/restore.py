@@ -86,6 +86,7 @@ class _Restoring:
 
     def __init__(self, spot: Spot) -> None:
         self.spot, self.fields = spot, spot.fields(TOP_KEYS)
+        # First of all: nearly every other time in the file is checked against it.
         self.now_us = self._need("now_us", "now_us: 3600000000").integer(0, MOST)
         self.entries: dict[str, GangEntry] = {}
 
@@ -95,6 +96,7 @@ class _Restoring:
         self._restore_nodes(found)
         self._restore_gangs()
         self._restore_groups()
+        # Seats before what is being vacated, which may take only what they leave.
         self._seat()
         for number, record in enumerate(self.state.records):
             if record.phase is Phase.PENDING:
@@ -106,6 +108,8 @@ class _Restoring:
         }
         # Queueing up counts as news; what no cycle has looked at is in the file.
         self.state.fresh = {self.state.number_by_name[name] for name, entry in self.entries.items() if entry.fresh}
+        # Each part was checked where it stands in the file; what only shows in all of them together is left to the same
+        # invariants that tests hold the engine to.
         broken = check_snapshot(self.state.snapshot())
         if broken:
             self.spot.refuse(f"cannot be true: {broken[0].story}")
@@ -125,11 +129,13 @@ class _Restoring:
         users = [_user(item) for item in _items(fields.get("users"))]
         if len({user.name for user in users}) != len(users):
             self._need("users", "users: []").refuse("name somebody twice")
+        # Windows may name only nodes of this file.
         names = {node.name for node in nodes}
         windows = [_window(item.titled(), names, self.known.queues) for item in _items(fields.get("windows"))]
         walltime_us = self._need("default_walltime_us", "default_walltime_us: 86400000000").integer(1, MOST)
         state = self.state = State(Fleet(nodes, levels), queues, users, windows, walltime_us)
         state.now_us = self.now_us
+        # Before anybody is seated: from here on it decides whether devices are looked at.
         state.shared = _flag(fields, "devices_split", default=False)
         state.evictions_in_vain = _count(fields, "evictions_in_vain", 0)
         for name, inner in _pairs(fields.get("ended")):
@@ -159,6 +165,7 @@ class _Restoring:
             state.up[index] = _flag(fields, "up", default=True)
             state.open[index] = _flag(fields, "open", default=True)
             state.draining[index] = _flag(fields, "draining", default=False)
+            # A drain is a cordon and more (rule 15); the other way round no event could have made it so.
             if state.draining[index] and state.open[index]:
                 item.refuse("drains and is open; a draining node has open: false")
             by = fields.get("drain_by_us")
@@ -171,6 +178,7 @@ class _Restoring:
             if until is not None:
                 state.suspicion.until_us[index] = until.integer(self.now_us + 1, MOST)
                 state.suspicion.trusted[index] = False
+                # Timers are not in the file: each is set anew from the fact that it stands for.
                 state.set_timer(state.suspicion.until_us[index], "trust", index, 0)
         state.nodes_changed()
 
@@ -199,6 +207,7 @@ class _Restoring:
             if key == "name":
                 name = inner.text()
             else:
+                # `rotate` takes a length of time, or a plain yes or no.
                 timed = key in LENGTHS and not isinstance(inner.value, bool)
                 options[key] = inner.length_us() if timed else inner.value
         if not name:
@@ -215,6 +224,7 @@ class _Restoring:
             if name in self.entries:
                 item.refuse(f"there is already a gang {show(name)}; names are unique")
             self.entries[name] = entry
+            # Numbers follow the order in the file, which is the order of arrival that ties break by.
             number = len(state.gangs)
             state.gangs.append(entry.gang)
             state.number_by_name[name] = number
@@ -240,8 +250,10 @@ class _Restoring:
             if entry.infeasible:
                 state.judged.add(number)
             if entry.rests_until_us is not None:
+                # Token 0, which is what a fresh `Past` has.
                 state.set_timer(entry.rests_until_us, "rest", number, 0)
             restore_refusal(state, number, entry)
+            # `dependents` is the other direction of `waits_for` and not in the file: two accounts could disagree.
             for dependency in (name for name in entry.gang.after.names if name in entry.waits_for):
                 state.dependents.setdefault(dependency, []).append(number)
 
@@ -251,11 +263,13 @@ class _Restoring:
             fields = item.fields(("word", "wanted", "gangs"))
             word = fields.need("word", '"word": "p1"').text()
             numbers = [self._gang(each) for each in fields.need("gangs", '"gangs": ["A"]').items()]
+            # More than are here is fine, they are yet to come; fewer could never have been.
             wanted = fields.need("wanted", '"wanted": 2').integer(max(1, len(numbers)), MOST)
             index = state.group_by_word[word] = len(state.groups)
             state.groups.append(Group(word, wanted, numbers))
             for number in numbers:
                 together = state.gangs[number].together
+                # The spec says it too, and a file that contradicts itself is refused rather than believed in part.
                 if together is None or together.word != word:
                     item.refuse(
                         f"names {show(state.gangs[number].name)}, whose spec does not say together {show(word)}"
@@ -267,6 +281,7 @@ class _Restoring:
                 state.groups[index].form = state.group_forms[index] = form
         for entry, record in zip(self.entries.values(), state.records, strict=True):
             waits = record.phase is Phase.PENDING and not record.attempts and record.gang.together is not None
+            # It would have no gate and start alone.
             if waits and record.group < 0:
                 entry.spot.refuse("waits to start together with others, but groups does not name it")
 
@@ -280,6 +295,7 @@ class _Restoring:
         started = self.fields.get("started")
         seated = [name for name, entry in self.entries.items() if entry.phase.seated]
         order = [item.one_of(seated, "gang with seats") for item in _items(started)]
+        # Nobody is seated at the end for lack of an entry: the order decides rows, and rows decide sums and lists.
         missing = next((name for name in seated if name not in order), None)
         if missing is not None:
             (started or self.spot).refuse(f"{'' if started else 'started '}lacks {show(missing)}, which has seats")
@@ -296,6 +312,7 @@ class _Restoring:
             leaver, rests = record.gang, _items(fields.get("rests"))
             if rests:
                 shapes = [Shape(tuple(sorted(each.amounts().items()))) for each in rests]
+                # The gang has no role of such a shape, so one is made up that has.
                 record = replace(record, gang=crumb_gang(leaver, shapes))
             since_us = fields.need("since_us", '"since_us": 0').integer(0, self.now_us)
             until_us = fields.need("until_us", '"until_us": 0').integer(self.now_us + 1, MOST)
@@ -303,10 +320,13 @@ class _Restoring:
             kept = tuple(each for each in parse_seats(state, record.gang, where, partial=True) if len(each.nodes))
             before = len(state.vacating)
             keep_busy(state, record, kept, until_us, leaver)
+            # `keep_busy` takes only what is free and does not complain; here less than all of it is a fault of the
+            # file.
             ghost = state.vacating[-1][1] if len(state.vacating) > before else None
             if ghost is None or _members(ghost.seats) != _members(kept):
                 item.refuse("takes more than the nodes have left")
             columns = state.running.columns
+            # As it was dumped and not as of now: a state must come back equal, or two dumps in a row would differ.
             columns["start_us"][ghost.row], columns["length_us"][ghost.row] = since_us, until_us - since_us
 
     def _restore_pins(self) -> None:
@@ -324,11 +344,13 @@ class _Restoring:
         if not numbers or len(places) != len(numbers):
             where.refuse(f"must have a list of seats for each of the {len(numbers)} gangs (got {len(places)})")
         for number in numbers:
+            # A promise is of a start; whoever has started has had it.
             if self.state.records[number].phase is not Phase.PENDING:
                 item.refuse(f"promises a start to {show(self.state.gangs[number].name)}, which does not wait")
         start_us = fields.need("start_us", '"start_us": 0').integer(0, MOST)
         end_us = fields.need("end_us", '"end_us": 0').integer(start_us, MOST)
         seats = [
+            # Devices of a promise are named at its start, unless one was ever split.
             parse_seats(self.state, self.state.gangs[number], place, named=False)
             for number, place in zip(numbers, places, strict=True)
         ]

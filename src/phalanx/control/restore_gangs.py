@@ -1,4 +1,8 @@
-"""One gang of a dumped state: what it is, where it stands, where it sits."""
+"""One gang of a dumped state: what it is, where it stands, where it sits.
+
+Every refusal names the place in the file and what would be right there, since a dump may be edited by hand. What
+one gang alone can get wrong is found here; what takes others to see is for `control.restore`.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +69,15 @@ def parse_entry(state: State, item: Spot, known: Known) -> GangEntry:
     """A gang and where it stands."""
     fields = item.fields(GANG_KEYS)
     gang = parse_gang(fields.need("spec", '"spec": {"name": "A", "members": 4, "each": {"gpu": 1}}').titled(), known)
+    # From here on a refusal names the gang: "gangs[17]" alone would have to be counted.
     spot = Spot(item.raw, item.file, f"{item.path} {show(gang.name)}", "", item.path)
     fields = Fields(spot, fields.inner)
     phase = Phase(fields.need("phase", '"phase": "pending"').one_of([each.value for each in Phase], "phase"))
+    # Both or neither: seats without a start have no end, a start without seats is nowhere.
     for key in ("run", "seats"):
         if (fields.get(key) is not None) != phase.seated:
             spot.refuse(f"is {phase.value} and {'lacks' if phase.seated else 'has'} {key}")
+    # Arrivals that are yet to come belong to whoever plays the state forward.
     if gang.submit_us > state.now_us:
         spot.refuse(f"is submitted at {gang.submit_us} µs, after now_us; a state knows nothing of the future")
     doomed = fields.get("doomed_by")
@@ -101,8 +108,10 @@ def _parse_curve(spot: Spot | None) -> tuple[tuple[int, float], ...] | None:
         if len(pair) != 2:
             item.refuse("must be a pair [members, speed]")
         members, speed = pair[0].integer(1, MEMBERS_MAX), pair[1].parsed(exact_number)
+        # Compared as an exact fraction, before it becomes a float.
         if not 0 < speed <= Fraction(10**9):
             pair[1].refuse(f"must be a speed above 0 (got {show(pair[1].value)})")
+        # Ascending, since the curve is interpolated between neighbours.
         if points and points[-1][0] >= members:
             item.refuse("must have more members than the point before it")
         points.append((members, float(speed)))
@@ -115,6 +124,7 @@ def _parse_waits(state: State, fields: Fields, gang: Gang) -> frozenset[str]:
     spot = fields.get("waits_for")
     if spot is None:
         return NOTHING
+    # Only what its spec names: nobody else's end would ever be told to it.
     found = [item.one_of(gang.after.names, "dependency") for item in spot.items()]
     for name in found:
         if name in state.ended:
@@ -136,6 +146,7 @@ def _parse_past(state: State, entry: GangEntry) -> None:
         forced=_flag(fields, "forced"),
         resting=rests is not None,
     )
+    # Kept as it stands: it names other gangs, which may come later in the file.
     entry.lenders = fields.get("lenders")
     if entry.lenders is not None and entry.phase is not Phase.STARTING:
         entry.lenders.refuse(f"is said of a gang that is {entry.phase.value}; only a starting one waits for lenders")
@@ -155,6 +166,7 @@ def restore_refusal(state: State, number: int, entry: GangEntry) -> None:
     words = fields.need("words", '"words": "no such node"').text()
     until_us = _count(fields, "rests_until_us", MOST)
     state.refusals[number] = PlanRefusal(number, at_us, words, (), _count(fields, "times", TIMES_MOST), until_us)
+    # A waiting one rests behind its gate, and has its timer from there.
     if until_us > state.now_us and entry.phase is not Phase.PENDING:
         state.set_timer(until_us, "retry", number, 0)
 
@@ -169,6 +181,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     length_us = run.need("length_us", '"length_us": 3600000000').integer(0, MOST)
     late = phase is Phase.STARTING
     start = run.need("start_us", '"start_us": 0')
+    # Starting means that the seats are still somebody else's: such a start lies ahead, any other behind.
     start_us = start.integer(state.now_us + 1, MOST) if late else start.integer(0, state.now_us)
     guest = run.get("guest")
     kind = Guest[guest.one_of(GUESTS, "kind of guest").upper()] if guest else Guest.NO
@@ -179,6 +192,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     _check_up(state, seats, where)
     record = state.records[number]
     bind = Bind(number, seats, length_us, kind)
+    # Seated first, checked next: what is below zero after it says which node, and the whole state is thrown away then.
     add_running(state, number, bind, start_us)
     _check_room(state, seats, where)
     state.note_soft(gang, elastic=gang.elastic)
@@ -190,6 +204,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
         state.degraded[number] = degraded
     if phase is Phase.DEGRADED:
         columns["members"][row] = 0
+        # As `losses` leaves it: nobody may take what it holds.
         columns["preemptible"][row] = columns["elastic"][row] = False
         until_us = start_us + length_us
         if until_us <= state.now_us:
@@ -218,6 +233,7 @@ def parse_seats(
     items, names = spot.items(), [role.name for role in gang.roles]
     found = [_parse_role_seats(state, gang, names, item, named=named) for item in items]
     roles = [seats.role for seats in found]
+    # Seats are addressed by role index everywhere, so that their order is not a matter of taste.
     if roles != sorted(set(roles)) or (len(roles) < len(names) and not partial):
         spot.refuse(f"must have an entry for each of the roles {list_words(names)}, in this order (got {len(items)})")
     return tuple(found)
@@ -242,7 +258,9 @@ def _parse_role_seats(state: State, gang: Gang, names: list[str], item: Spot, *,
         nodes.append(node)
         counts.append(inner.need("members", '"members": 4').integer(1, MEMBERS_MAX))
         _parse_devices(state, node, inner.get("devices"), devices[row])
+        # Sums only; that shares sit on one device each is seen by the invariants.
         taken, asked = int(devices[row].sum()), counts[-1] * role.shape.amount(DEVICE_KIND)
+        # A promise may name no devices at all, but not some of them.
         if taken != asked and (named or taken):
             place.refuse(f"takes {taken} thousandths of devices, and its members ask for {asked}")
     return Seats(index, np.array(nodes, dtype=np.int64), np.array(counts, dtype=np.int64), devices)
@@ -253,6 +271,7 @@ def _parse_devices(state: State, node: int, spot: Spot | None, row: np.ndarray) 
     present = int((state.fleet.device_capacity[node] > 0).sum())
     for key, inner in spot.pairs() if spot else ():
         match = _DEVICES.fullmatch(key)
+        # (1, 0) is an empty run, which the next line refuses like one that is out of range.
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < present:
             inner.refuse(f"names no devices of {show(state.fleet.names[node])}, which has {present}; write 0 or 0-7")
@@ -272,6 +291,7 @@ def _parse_degraded(entry: GangEntry) -> Degraded | None:
     if len(lost) != len(entry.gang.roles):
         spot.refuse(f"lost must have a number for each of the {len(entry.gang.roles)} roles (got {len(lost)})")
     whole = fields.need("whole", '"whole": false').boolean()
+    # `whole` is the one that runs on with fewer members; any other is degraded and runs nothing.
     if whole != (entry.phase is Phase.RUNNING):
         spot.refuse(f"whole is {show(whole)}, and the gang is {entry.phase.value}")
     return Degraded(lost, whole)
@@ -282,6 +302,7 @@ def _check_whole(gang: Gang, phase: Phase, seats: tuple[Seats, ...], where: Spot
         if phase is Phase.DEGRADED:
             if each.members > role.sizes.most:
                 where.refuse(f"has {each.members} members of role {show(role.name)}, more than its most")
+        # Whole or absent. One that was hurt has what is left, which need not be any of its sizes.
         elif each.members not in role.sizes.allowed:
             sizes = f"{role.sizes.least} to {role.sizes.most}" if role.sizes.elastic else str(role.sizes.least)
             where.refuse(f"has {each.members} members of role {show(role.name)}, and it may have {sizes}")

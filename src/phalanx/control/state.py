@@ -35,7 +35,9 @@ class State(Courses):
 
     def advance_to(self, now_us: int) -> None:
         """It is this late now; time does not go back. What is due by then is for `tick`."""
+        # Clocks of real machines do go back; a state that followed would see gangs that have not started yet.
         now_us = max(now_us, self.now_us)
+        # Before the clock moves: usage was constant up to now.
         self.tenants.decay(now_us)
         self.now_us = now_us
 
@@ -62,9 +64,11 @@ class State(Courses):
         record = Record(
             gang=gang,
             phase=Phase.PENDING,
+            # Interned: equal forms share a number, by which the engine tells equal placement problems.
             form=self.intern(self.forms.of_gang(self.fleet, gang)),
             queue=queue,
             user=user,
+            # Rule 1: where an order says submit it means this. Dependencies may move it later.
             eligible_us=max(self.now_us, gang.submit_us),
             row=-1,
             waits_for=NOTHING,
@@ -75,6 +79,7 @@ class State(Courses):
             wait_for_dependencies(self, number, record)
         if gang.together is not None:
             join_group(self, number, record, gang.together.word, gang.together.gangs)
+        # With a row even behind a gate: reasons are given for every gang that waits.
         queue_up(self, number, record)
         return number
 
@@ -87,10 +92,12 @@ class State(Courses):
         """
         self.thaw()
         if undoable:
+            # Before anything is folded, or there would be no picture of before.
             refusing.take_images(self, plan)
         folded = fold(self, plan) if plan.decisions else Folded()
         self.note_plan(plan)
         for number in plan.infeasible:
+            # Told once, and judged again when nodes change (rule 15, drain); those who wait for it hear of it now.
             self.judged.add(number)
             folded.heard = folded.heard or self.gangs[number].name in self.dependents
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
@@ -109,6 +116,8 @@ class State(Courses):
     def complete(self, number: int) -> list[int]:
         """A gang has ended well; nobody is cancelled by that."""
         refusing.forget(self, number)
+        # In each of these methods `forget` comes first: what has happened to a gang since cannot be undone by a
+        # refusal.
         return leaving.end(self, number, Happening.COMPLETE)
 
     def fail(self, number: int) -> list[int]:
@@ -142,9 +151,11 @@ class State(Courses):
     def replace(self, number: int, gang: Gang, *, held: bool) -> int:
         """Another version of a waiting gang takes its place, with its age; nobody is told of an end."""
         old = self.records[number]
+        # `leave` and not `cancel`: dependents and the rest of its group must not hear of an end.
         leaving.leave(self, number, Happening.CANCEL)
         fresh = self.submit(gang)
         record = self.records[fresh]
+        # The age goes over, or whoever corrects a typo would queue again from the end.
         record.eligible_us, record.history, record.held = old.eligible_us, old.history, held
         if record.history is not None:
             record.history.resting = False  # the timer of its rest was the old version's
@@ -184,12 +195,14 @@ class State(Courses):
 
     def pin(self, number: int, members: int | None) -> bool:
         """A person wants an elastic gang at exactly this size, or with None at none. False if it cannot have it."""
+        # One number can only be meant for one elastic role.
         sizes = [role.sizes for role in self.gangs[number].roles if role.sizes.elastic]
         if members is not None and (len(sizes) != 1 or members not in sizes[0].allowed):
             return False
         self.thaw()
         self.unsettle()
         self.pins.pop(number, None)
+        # A promise is void when its gang changes (rule 4).
         self.promises.pop(number, None)
         if members is not None:
             self.pins[number] = members
@@ -200,6 +213,7 @@ class State(Courses):
 
     def lose_node(self, node: int) -> list[losses.Loss]:
         """Take a node from under everybody on it; that it is down must be said separately."""
+        # Before the losses: they change the seats by which it is found.
         refusing.forget_node(self, node)
         return losses.lose_node(self, node)
 
@@ -238,9 +252,12 @@ class State(Courses):
     def _rebuild(self, fleet: Fleet) -> None:
         """Lay everything out over another set of nodes and kinds."""
         self.thaw()
+        # Every table over nodes or kinds changes its shape. This is rare, so that everything is seated anew from the
+        # records and no table has to know how to grow.
         old, self.fleet = self.fleet, fleet
         extra = np.ones(len(fleet) - len(old), dtype=np.bool_)
         self.up, self.open = np.concatenate((self.up, extra)), np.concatenate((self.open, extra))
+        # New nodes are up, open and not draining.
         self.draining = np.concatenate((self.draining, ~extra))
         self.suspicion.widen(len(fleet))
         self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
@@ -256,5 +273,6 @@ class State(Courses):
         refusing.widen_images(self, width)
         self.promises = {first: widen_promise(promise, width) for first, promise in self.promises.items()}
         self.judged.clear()  # feasibility is judged again when nodes change
+        # Whoever waits may fit now: to the engine they are arrivals.
         self.fresh.update(n for n, record in enumerate(self.records) if record.phase is Phase.PENDING)
         self.nodes_changed()

@@ -1,4 +1,8 @@
-"""Nodes that kill gangs again and again are not trusted for a growing while."""
+"""Nodes that kill gangs again and again are not trusted for a growing while.
+
+A node that fails at once when something starts there is free all the time, so a scheduler that packs well feeds it one
+gang after the other. Repair does not clear a suspicion, time does: whoever says that it is mended may be wrong.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,14 @@ class NodeSuspicion:
 
     def note_kill(self, node: int, now_us: int) -> int | None:
         """A gang died with this node; the answer is the end of the suspicion that follows, if any."""
+        # Old kills drop out by themselves: a node that behaves for a day starts from nothing.
         recent = [at for at in self.kills.get(node, ()) if at > now_us - KILLS_WINDOW_US]
         self.kills[node] = [*recent, now_us]
         times = len(self.kills[node]) - KILLS_SUSPECT
         if times < 0:
             return None
         self.trusted[node] = False
+        # 1 h at the third kill, 2 h at the fourth; bounded, or the shift would outgrow any clock.
         self.until_us[node] = now_us + (SUSPECT_US << min(times, 8))
         return self.until_us[node]
 

@@ -1,4 +1,8 @@
-"""The tenant tree and the people as columns, with what they use."""
+"""The tenant tree and the people as columns, with what they use.
+
+Usage is charged to a queue and to everybody above it, so that a limit or a guarantee anywhere in the tree is compared
+with one number. What that usage entitles anybody to is worked out in `engine.fairshare`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ class Tenants:
         """A tree with the root, the queues given (parents may come after children), and `default`."""
         self._queues, self._users = tuple(queues), tuple(users)
         self._fleet = fleet
+        # Parents before children: whoever walks the columns downwards has every parent done before its children.
         ordered = _parents_first(queues)
         names = tuple(queue.name for queue in ordered)
         self._queue_index = {name: index for index, name in enumerate(names)}
@@ -37,12 +42,14 @@ class Tenants:
         # Members taken (less those given back) since the usage was last brought up to date, by queue, user and need.
         self._unsettled: dict[tuple[int, int, Need], int] = {}
         self._user_index: dict[str, int] = {}
+        # Over the kinds of this fleet; a limit on a kind that no node has is kept in `_users` until one comes.
         self._limit_by_user = {user.name: _vector(fleet, user.limit, -1) for user in users}
         self.user_columns = UserColumns([], np.zeros((0, width), dtype=np.int64), np.zeros((0, width), dtype=np.int64))
         for user in users:
             self._add_user(user.name)
         self.limited = any(queue.limit for queue in queues) or any(user.limit for user in users)
         self.watched = self.limited  # whether anybody looks at the usage in every cycle
+        # With one queue there is nobody to stand better than, and no standing is ever worked out.
         self.many = len(ordered) > 2  # more than one queue below the root
         self.half_life_us: int | None = None
         self._decayed_at_us = 0
@@ -67,6 +74,7 @@ class Tenants:
         if not self._unsettled:
             return
         for (queue, user, need), members in self._unsettled.items():
+            # Most have gone back to nought: started and ended since anybody looked.
             if members:
                 units = members * need.vector
                 self.user_columns.usage[user] += units
@@ -76,6 +84,7 @@ class Tenants:
     def copy(self) -> None:
         """Let go of the arrays that change."""
         self.settle()
+        # What changes is copied; names, weights and limits are shared with every snapshot.
         q, u = self.queue_columns, self.user_columns
         self.queue_columns = QueueColumns(
             q.names, q.parent, q.weight, q.guarantee, q.limit, q.usage.copy(), q.decayed.copy()
@@ -87,6 +96,8 @@ class Tenants:
         if self.half_life_us is None or now_us <= self._decayed_at_us:
             return
         self.settle()
+        # Towards what is used now: after one half-life of 8 GPUs the memory of nothing is 4, after two it is 6. Exact
+        # only if usage did not change in between, so this is called before every change of time.
         kept = 0.5 ** ((now_us - self._decayed_at_us) / self.half_life_us)
         q = self.queue_columns
         q.decayed[:] = np.rint(q.usage + (q.decayed - q.usage) * kept).astype(np.int64)
@@ -102,11 +113,13 @@ class Tenants:
         """The same from earlier days, of queues that are still there, as far as the kinds are as many."""
         columns = self.queue_columns
         for name, values in told.items():
+            # A memory that does not fit the tree of today is dropped: it only orders queues, and fades anyway.
             if name in columns.names and len(values) == columns.decayed.shape[1]:
                 columns.decayed[columns.names.index(name)] = values
 
     def over(self, fleet: Fleet) -> Tenants:
         """The same people and queues over another fleet, with nothing in use yet."""
+        # From the description, not from the columns: kinds and their order may be others on this fleet.
         fresh = Tenants(fleet, self._queues, self._users)
         fresh.watched, fresh.half_life_us, fresh._decayed_at_us = self.watched, self.half_life_us, self._decayed_at_us
         for kind, column in self._fleet.kind_index.items():
@@ -150,6 +163,7 @@ def _parents_first(queues: Sequence[Queue]) -> list[Queue]:
     named.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
     ordered, done = [Queue(ROOT, parent="")], {ROOT}
     while len(ordered) <= len(named):
+        # Level by level, each as written: where shares are rounded, the lower index gets the unit more.
         ready = [queue for queue in named.values() if queue.name not in done and queue.parent in done]
         if not ready:
             left = sorted(set(named) - done)

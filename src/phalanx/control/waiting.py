@@ -1,6 +1,10 @@
 """Gangs that wait: their rows in the pending table, the gates before them, groups and dependencies.
 
 Functions over the tables of a state.
+
+A gate is a reason that stops a gang before any question of room: the engine gives it no turn and it holds up nobody
+(rule 2). Kubernetes has scheduling gates for the same; Slurm shows such jobs as held or dependent. `leaving` and
+`losses` call in here when a gang has to wait again.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from phalanx.model.reason import Code
 def wait_for_dependencies(state: Tables, number: int, record: Record) -> None:
     """Note whose end a gang waits for, and whether one of them has failed already."""
     for name in record.gang.after.names:
+        # Names and not numbers: a dependency may have ended long ago, or arrive later than whoever waits for it.
         if name in state.ended:
             if state.ended[name] is not Phase.COMPLETED and not record.gang.after.any_end:
                 record.doomed_by = name
@@ -30,23 +35,27 @@ def join_group(state: Tables, number: int, record: Record, word: str, wanted: in
         index = state.group_by_word[word] = len(state.groups)  # a word may be used again once its group is full
         state.groups.append(Group(word, wanted, []))
     group = state.groups[index]
+    # One that ended without ever starting will not start with anybody: those who come now are doomed with it.
     gone = [other for other in group.gangs if state.records[other].phase.ended and not state.records[other].attempts]
     if gone:
         record.doomed_by = state.gangs[gone[0]].name
     group.gangs.append(number)
     record.group = index
     if len(group.gangs) >= group.wanted and not gone:
+        # Known only when all are here: the form of a group has every gang at its least inside.
         least = [(state.gangs[n], tuple(r.sizes.least for r in state.gangs[n].roles)) for n in group.gangs]
         group.form = state.group_forms[index] = state.intern(form_at_sizes(state.fleet, tuple(least)))
 
 
 def queue_up(state: Tables, number: int, record: Record) -> None:
     """A row in the pending table, with the gate that keeps it from a turn, if any."""
+    # Rows move when a table is compacted, and every record must be told where its own has gone.
     if state.pending.wants_compaction():
         _compact_pending(state)
     gang, table, past = record.gang, state.pending, record.history
     state.order.note((gang.priority, record.eligible_us, number), alone=not len(table))
     row = table.add_row()
+    # Columns are what the engine reads; the record keeps what only `control` needs.
     form = state.forms.forms[record.form]
     columns = table.columns
     columns["gang"][row] = number
@@ -58,12 +67,15 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
     columns["user"][row] = record.user
     columns["priority"][row] = gang.priority
     columns["eligible_us"][row] = record.eligible_us
+    # Rule 7: only what was stated or predicted proves an end. The default plans the calendar and proves nothing.
     length = gang.walltime_us if gang.walltime_us is not None else state.default_walltime_us
     proven = gang.walltime_us is not None
     if past is not None and past.left_us is not None:
+        # It has reported progress: what is left by its own snapshot is better than any walltime (rule 6).
         length, proven = past.left_us, True
     columns["length_us"][row], columns["proven"][row] = length, proven
     columns["deadline_us"][row] = -1 if gang.deadline_us is None else gang.submit_us + gang.deadline_us
+    # `together` covers the start only (rule 15): once evicted, each queues for itself.
     columns["group"][row] = record.group if record.attempts == 0 else -1
     columns["attained_us"][row] = 0 if past is None else past.attained_us
     columns["gate"][row] = 0
@@ -79,6 +91,7 @@ def _compact_pending(state: Tables) -> None:
 
 
 def _gate(record: Record) -> Code:
+    # In the order of reasons (rule 15): of several gates the first is told.
     if record.held:
         return Code.HELD
     if record.waits_for:
@@ -92,12 +105,14 @@ def set_gates(state: Tables, record: Record) -> None:
     """Gates of this gang, and of the gangs that start with it: one that is not ready holds back all."""
     state.unsettle()
     state.gated = True
+    # A gate that opens is an arrival to the engine: it must look, although it has seen this gang before.
     state.fresh.add(state.number_by_name[record.gang.name])
     if record.group < 0 or record.attempts:
         state.pending.columns["gate"][record.row] = _gate(record)
         return
     group = state.groups[record.group]
     waiting = [r for r in map(state.records.__getitem__, group.gangs) if r.phase is Phase.PENDING and not r.attempts]
+    # Those of the group that have started do not matter any more; of those that wait, all must be ready.
     ready = group.form >= 0 and all(_gate(other) is Code.NONE for other in waiting)
     for other in waiting:
         own = _gate(other)

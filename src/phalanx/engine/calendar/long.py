@@ -104,15 +104,12 @@ class LongCalendar:
         if places is None:
             return None
         if max(role.require for role in offer.form.roles) != ANYWHERE or offer.form.roles[0].prefer != ANYWHERE:
-            places = self._fit_domain(turn, offer, places, span_us)
+            # An elastic gang goes where most of its range would fit, for as long as it stays. `fit_domain` expects the
+            # places to be taken, and gives them back before it looks further.
+            view = self.timeline.view_over(key.exempt, self.now, self.now + span_us)
+            retake(view, offer.form, places)
+            places = fit_domain(self.session, view, turn, self.turns, offer, places)
         return self.name_devices(offer.form, places)
-
-    def _fit_domain(self, turn: int, offer: Offer, places: Places, span_us: int) -> Places:
-        """An elastic gang goes where most of its range would fit, for as long as it stays."""
-        view = self.timeline.view_over(self.turns.key_of(turn).exempt, self.now, self.now + span_us)
-        # `fit_domain` expects the places to be taken, and gives them back before it looks further.
-        retake(view, offer.form, places)
-        return fit_domain(self.session, view, turn, self.turns, offer, places)
 
     def find_as_guest(self, turn: int, offer: Offer) -> tuple[Places, Guest] | None:
         """Places that are free at this instant. Under a window alone one gets notice, and owes nobody anything."""
@@ -126,18 +123,8 @@ class LongCalendar:
             return None
         # By nodes, as in `GuestSeats.stays_until_us`. Rule 15 (maintenance): entering a window to come is no debt to an
         # owner.
-        guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
+        guest = Guest.WHOLE if _share_a_node(places, self._list_promised()) else Guest.NO
         return self.name_devices(offer.form, places), guest
-
-    def _under_reservation(self, places: Places) -> bool:
-        mine = {int(node) for per_gang in places for seats in per_gang for node in seats.nodes}
-        return any(
-            int(node) in mine
-            for each in self._list_promised()
-            for per_gang in each.seats
-            for seats in per_gang
-            for node in seats.nodes
-        )
 
     def find_promised(self, turn: int) -> Places | None:
         """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
@@ -153,10 +140,6 @@ class LongCalendar:
         # Rule 8: the owner takes its seats at its start, whatever the policy says of taking room.
         releases = self._guests.choose_leaving(self.turns.key_of(turn).form, self._own.seats)
         return None if releases is None else (releases, self._own.seats)
-
-    def hold(self, form: Form, places: Places) -> Places:
-        """With devices that are free now; nothing is taken before `start`."""
-        return self.name_devices(form, places)
 
     def start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
         """The places leave the room of now, and the calendar until each gang of the turn is expected to end."""
@@ -238,6 +221,9 @@ class LongCalendar:
         undo(view, form, tuple(chosen))
         return tuple(chosen)
 
+    # Places that somebody else found: with devices that are free now. Nothing is taken before `start`.
+    hold = name_devices
+
     # ------------------------------------------------------------------ reserving
 
     def reserve(self, turn: int, key: PlacementKey) -> bool:
@@ -297,3 +283,10 @@ class LongCalendar:
             if without >= size > within:
                 return Code.MAINTENANCE
         return Code.RESERVED
+
+
+def _share_a_node(places: Places, promised: Sequence[Reservation]) -> bool:
+    """Whether any node of these places is promised to somebody."""
+    mine = {int(node) for per_gang in places for seats in per_gang for node in seats.nodes}
+    theirs = (seats.nodes for each in promised for per_gang in each.seats for seats in per_gang)
+    return any(int(node) in mine for nodes in theirs for node in nodes)

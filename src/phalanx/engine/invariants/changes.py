@@ -250,8 +250,13 @@ def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterato
     # A repair gives back what was lost. More would be growth, without its rules.
     if any(now > was + more for now, was, more in zip(after, before, lost, strict=True)):
         yield Violation(Promise.DEGRADED, f"{gang.name} had {before}, lost {list(lost)} and is repaired to {after}")
-    between = any(size not in role.sizes.allowed for role, size in zip(gang.roles, before, strict=True))
-    if whole and change.given and not between:
+    giving = {role for role, _ in change.given}
+    # A role may close its ranks to a size it may have, if nobody was found for those it lost: that much and no more.
+    closing = all(
+        after[role] == max((size for size in gang.roles[role].sizes.allowed if size <= before[role]), default=-1)
+        for role in giving
+    )
+    if whole and giving and not closing:
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired and gives healthy seats up")
     if whole and not change.gained:
         yield Violation(Promise.DEGRADED, f"{gang.name} is repaired with nothing")
