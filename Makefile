@@ -17,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Always the locked uv inside .venv: another one on the machine may be older, or gone tomorrow.
 UV := $(BIN)/uv
-INSTALL = $(UV) pip install --quiet --python $(BIN)/python
+INSTALL = $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command 'make lock' $(LOCK_FLAGS)
 

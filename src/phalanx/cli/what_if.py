@@ -204,7 +204,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     from phalanx.cli.what_if_changes import find_changes
     from phalanx.cli.what_if_text import make_title
     from phalanx.control.restore import restore_state
-    from phalanx.control.what_if import compare, list_unproven, look_ahead, tree_of
+    from phalanx.control.what_if import compare, list_unproven, play, tree_of
     from phalanx.frontends.sim.text_gantt import span
 
     as_is, changed = restore_state(spot), restore_state(spot)
@@ -216,7 +216,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     if unproven:
         length = span(as_is.state.default_walltime_us)
         notes.append(f"{_name_some(unproven)}: no walltime stated, so {length} is believed")
-    found = compare(look_ahead(as_is, before, until_us=until_us), look_ahead(changed, after, changes, until_us))
+    found = compare(play(as_is, before, until_us=until_us), play(changed, after, changes, until_us))
     tree = tree_of(found, asked.tell(), until_us, notes)
     return WhatIfReport(found, tree, make_title(found, asked), notes)
 

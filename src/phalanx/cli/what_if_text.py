@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from phalanx.cli.screen import print_lines, print_sheet
+from phalanx.control.look_ahead import Fate
 from phalanx.control.spec.quantity import SECOND_US
-from phalanx.control.what_if import Answer, Fate
+from phalanx.control.what_if import Answer
 from phalanx.frontends.sim.printing import Sheet
 from phalanx.frontends.sim.text_gantt import ROWS_MAX, span
 

@@ -2,14 +2,16 @@
 
 The `Truth` of whoever looks ahead without knowing run times: a running gang ends at its expected end, one that has
 outlived it as rule 7 expects, a waiting one runs for its walltime (or the default) at its largest size and longer at
-a smaller one, by the curve it reports. A walltime covers a whole attempt, so that starting up and saving are inside
-it; what comes on top is a resize pause, a restore, and the start-up of a further attempt.
+a smaller one, by the curve it reports. Whoever knows better than gangs say brings `RunTimes`. A walltime covers a
+whole attempt, so that starting up and saving are inside it; what comes on top is a resize pause, a restore, and the
+start-up of a further attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from phalanx.control.forward import End
 from phalanx.control.loop import Foresight, Remains
@@ -22,6 +24,17 @@ from phalanx.perfmodel.speedup import Linear, Speedup, Table, scaled_us
 
 #: A length that is scaled to find a ratio of speeds: long enough that rounding it loses nothing.
 _REFERENCE_US = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """How long gangs run, by number, for somebody who knows better than they say; the others as they say."""
+
+    whole: Mapping[int, int] = field(default_factory=dict)  # of waiting gangs, at their largest size
+    left: Mapping[int, int] = field(default_factory=dict)  # of running gangs, from now, at their present size
+
+
+AS_STATED: Final = RunTimes()
 
 
 @dataclass(slots=True)
@@ -43,9 +56,9 @@ class _Course:
 class Belief:
     """What running gangs say of themselves, taken at its word."""
 
-    def __init__(self, state: State) -> None:
-        """Take everybody who runs now as the state has them."""
-        self._state = state
+    def __init__(self, state: State, runs: RunTimes = AS_STATED) -> None:
+        """Take everybody who runs now as the state has them; `runs` is what nobody needs to tell the engine."""
+        self._state, self._runs = state, runs
         self._courses: dict[int, _Course] = {}
         self._left: dict[int, int] = {}  # work of gangs that stopped, as they saved it
         self._tokens = 0
@@ -132,6 +145,12 @@ class Belief:
             saved_us = now_us - (now_us - start_us) % gang.snapshot.every_us
         kept = gang.snapshot is not None and saved_us > start_us
         back_us = min(left_us + self._work(gang, now_us - saved_us, members), whole_us) if kept else whole_us
+        guess_us = self._runs.left.get(number)
+        if guess_us is not None:
+            # Another end is more or less work to come: what was done since the last snapshot stays what it was.
+            end_us = now_us + max(1, guess_us)
+            believed_us, left_us = left_us, self._work(gang, end_us - now_us, members)
+            back_us = max(1, back_us + left_us - believed_us)
         return _Course(start_us, now_us, left_us, members, end_us, saved_us, saved_us, back_us, kept)
 
     def _begin(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
@@ -189,6 +208,9 @@ class Belief:
 
     def _whole_us(self, number: int) -> int:
         """All the work of a gang."""
+        guess_us = self._runs.whole.get(number)
+        if guess_us is not None:
+            return max(1, guess_us)
         walltime_us = self._state.gangs[number].walltime_us
         return walltime_us if walltime_us is not None else self._state.default_walltime_us
 

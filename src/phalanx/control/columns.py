@@ -44,10 +44,19 @@ class Table:
         self.used += count
         return rows
 
-    def remove(self, rows: Any) -> None:
-        """Rows that nobody may look at any more."""
-        self.alive[rows] = False
-        self.dead += 1 if isinstance(rows, int) else len(rows)
+    def add_row(self) -> int:
+        """One fresh row, alive."""
+        row = self.used
+        if row >= len(self.alive):
+            self._grow(row + 1)
+        self.alive[row] = True
+        self.used = row + 1
+        return row
+
+    def remove(self, row: int) -> None:
+        """A row that nobody may look at any more."""
+        self.alive[row] = False
+        self.dead += 1
 
     def wants_compaction(self) -> bool:
         """Whether more rows are dead than alive."""

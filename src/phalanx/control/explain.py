@@ -15,7 +15,7 @@ from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form, RoleForm
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Plan
+from phalanx.model.plan import Plan, Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import units_per_whole
 from phalanx.model.snapshot import Snapshot
@@ -43,17 +43,29 @@ SENTENCES: Final[Mapping[Code, str]] = {
 }
 
 
-def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
-    """The dominant reason of every pending gang, by gang number."""
+def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Reservation, ...]]:
+    """One explaining pass: the dominant reason of every pending gang by its number, and who has a reservation.
+
+    The sentences name no instants: a front end whose people read another clock says those itself.
+    """
     if not len(state.pending):
-        return {}
+        return {}, ()
     snapshot = state.borrow()
     plan = schedule(snapshot, policy, explain=True)
-    assert plan.verdicts is not None
     teller = Teller(snapshot, plan)
-    rows = np.flatnonzero(snapshot.pending.alive)
-    told = {int(snapshot.pending.gang[row]): teller.tell(int(row)) for row in rows.tolist()}
-    return {number: _say_refused(state, number, _say_waits(each)) for number, each in told.items()}
+    rows = np.flatnonzero(snapshot.pending.alive).tolist()
+    numbers = snapshot.pending.gang[rows].tolist()
+    return {number: teller.tell(row) for number, row in zip(numbers, rows, strict=True)}, plan.reservations
+
+
+def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
+    """The same reasons with what is expected when, in seconds of the cluster's clock."""
+    reasons, reservations = explain_all(state, policy)
+    for number, start_us in {gang: each.start_us for each in reservations for gang in each.gangs}.items():
+        if number in reasons:
+            code, words, needed, available = reasons[number]
+            reasons[number] = code, f"{words}; expected to start at {start_us / 1e6:g} s", needed, available
+    return {number: _say_refused(state, number, _say_waits(each)) for number, each in reasons.items()}
 
 
 def _say_waits(told: Told) -> Told:
@@ -83,7 +95,6 @@ class Teller:
         """`plan` must carry verdicts."""
         assert plan.verdicts is not None
         self.snapshot, self.verdicts = snapshot, plan.verdicts
-        self.eta_us = {gang: each.start_us for each in plan.reservations for gang in each.gangs}
         self._limits = Limits(snapshot)
 
     def tell(self, row: int) -> Told:
@@ -92,9 +103,6 @@ class Teller:
         needed, available = int(self.verdicts.needed[row]), int(self.verdicts.available[row])
         number = int(self.snapshot.pending.gang[row])
         words = self._sentence(code, row, self.snapshot.gangs[number], needed, available)
-        eta = self.eta_us.get(number)
-        if eta is not None:
-            words += f"; expected to start at {eta / 1e6:g} s"
         return code, words, needed, available
 
     def _sentence(self, code: Code, row: int, gang: Gang, needed: int, available: int) -> str:

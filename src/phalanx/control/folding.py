@@ -42,6 +42,12 @@ class _Leaving:
 
 def fold(state: Tables, plan: Plan) -> Folded:
     """Write the decisions of a plan into the state."""
+    starts = [decision for decision in plan.decisions if isinstance(decision, Bind)]
+    if len(starts) == len(plan.decisions):
+        # Nobody leaves, so nobody waits for seats: all that remains is to sit down.
+        for bind in starts:
+            claim_or_bind(state, bind.gang, bind, state.now_us)
+        return Folded(starts)
     leaving = _give_back(state, plan)
     forced = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
     folded = Folded()
@@ -57,8 +63,7 @@ def fold(state: Tables, plan: Plan) -> Folded:
                 _cool(state, decision)
     for each in leaving:
         keep_busy(state, each.record, each.seats, each.until_us)
-    if any(not isinstance(decision, Bind) for decision in plan.decisions):
-        state.unsettle()
+    state.unsettle()
     return folded
 
 

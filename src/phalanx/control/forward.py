@@ -33,6 +33,7 @@ from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Plan, Seats
+from phalanx.model.value import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,10 @@ class Happens:
     members: int | None = None  # of a resize; None: no wish any more
 
 
-@dataclass(frozen=True, slots=True)
+_NEVER_US = 1 << 62
+
+
+@value(frozen=True, slots=True)
 class Arrival:
     """A gang that will be submitted, with the speed-up curve it will report if it is elastic."""
 
@@ -56,7 +60,7 @@ class Arrival:
     curve: tuple[tuple[int, float], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class End:
     """A running gang will end then, well or badly."""
 
@@ -144,26 +148,24 @@ class Forward:
         """Play everything, in order of time, up to and including `until_us`."""
         arrivals = sorted(arrivals, key=lambda arrival: arrival.gang.submit_us)  # stable: file order breaks ties
         events = sorted([*events, *_drain_ends(events)], key=lambda event: event.at_us)
+        submits, happens = [arrival.gang.submit_us for arrival in arrivals], [event.at_us for event in events]
+        submits.append(_NEVER_US)
+        happens.append(_NEVER_US)
         next_arrival = next_event = 0
         while True:
             # 1. The next instant at which anything happens.
-            ahead = self._ahead()
-            if next_arrival < len(arrivals):
-                ahead.append(arrivals[next_arrival].gang.submit_us)
-            if next_event < len(events):
-                ahead.append(events[next_event].at_us)
-            if not ahead or (until_us is not None and min(ahead) > until_us):
+            now = min(self._ahead_us(), submits[next_arrival], happens[next_event])
+            if now == _NEVER_US or (until_us is not None and now > until_us):
                 return
-            now = min(ahead)
             self.loop.at(now)
             # 2. Fold everything of that instant.
             while self._ends and self._ends[0][0] == now:
                 self._on_end(heapq.heappop(self._ends))
             self.loop.run_due()
-            while next_event < len(events) and events[next_event].at_us == now:
+            while happens[next_event] == now:
                 self._on_event(events[next_event])
                 next_event += 1
-            while next_arrival < len(arrivals) and arrivals[next_arrival].gang.submit_us == now:
+            while submits[next_arrival] == now:
                 self.loop.submit(arrivals[next_arrival].gang, arrivals[next_arrival].curve)
                 next_arrival += 1
                 if progress is not None and next_arrival % 500 == 0:
@@ -173,15 +175,15 @@ class Forward:
             if self.check is not None:
                 self.check(self.state)
 
-    def _ahead(self) -> list[int]:
-        """Instants at which something happens by itself."""
-        ahead = [self._ends[0][0]] if self._ends else []
+    def _ahead_us(self) -> int:
+        """The next instant at which something happens by itself."""
+        ahead_us = self._ends[0][0] if self._ends else _NEVER_US
         due_us = self.state.next_due_us()
         if due_us is not None:
-            ahead.append(due_us)
+            ahead_us = min(ahead_us, due_us)
         if self._wake_at_us is not None and (len(self.state.pending) or len(self.state.running)):
-            ahead.append(self._wake_at_us)
-        return ahead
+            ahead_us = min(ahead_us, self._wake_at_us)
+        return ahead_us
 
     # ------------------------------------------------------------------ what the loop wants done
 

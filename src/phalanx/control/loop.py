@@ -22,6 +22,7 @@ from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Decision, Evict, Move, Plan, Repair, Resize, Restart, Seats
+from phalanx.model.value import value
 
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
@@ -36,7 +37,7 @@ Engine = Callable[..., Plan]
 # ---- what comes out
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Start:
     """A gang has its seats, and nobody sits there any more."""
 
@@ -358,9 +359,8 @@ class Loop:
     def plan(self) -> Passed:
         """Plan and apply; again at the same instant as long as the plan itself makes events."""
         passed = Passed([], [])
-        for _ in range(PASSES_MOST):
-            if not self._worth_a_pass() or not self._plan_once(passed):
-                break
+        while passed.passes < PASSES_MOST and self._worth_a_pass() and self._plan_once(passed):
+            pass
         return passed
 
     def _worth_a_pass(self) -> bool:
@@ -373,11 +373,16 @@ class Loop:
         state = self.state
         self.passes += 1
         passed.passes += 1
-        for number in state.list_elastic():
-            self._foresee(number)
+        if state.has_elastic:
+            for number in state.list_elastic():
+                self._foresee(number)
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
         plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)
         passed.wake_at_us = plan.wake_at_us
+        if not (plan.decisions or plan.infeasible or state.degraded):  # every second plan of a long log
+            state.apply(plan)
+            self.recorder.on_plan(plan, state.now_us)
+            return False
         undone, folded = self._carry_out(plan)
         passed.infeasible += plan.infeasible
         passed.cancelled += folded.cancelled
@@ -391,23 +396,22 @@ class Loop:
     def _carry_out(self, plan: Plan) -> tuple[set[int], Folded]:
         """Fold a plan and hand it out, but for what is refused at once; that is undone, and whose it is the answer."""
         state = self.state
-        if not plan.decisions:  # every second plan of a long log
+        changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
+        if not (changes or self._refusable):
+            # Most plans of a log start somebody or nobody and change nobody who runs: nobody has to be told first.
             folded = state.apply(plan)
+            for bind in folded.begun:
+                self._begin(bind)
             self._note_cancelled(folded.cancelled)
             return set(), folded
         refused = self._list_refused(plan) if self._refusable else {}
-        changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
         before = {d.gang: state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
         folded = state.apply(plan, undoable=self._refusable)
         undone: set[int] = set()
         for number, words in refused.items():
             if number not in undone:
                 undone.update(state.refuse(number, words).undone)
-        if changes or undone:
-            self._hand_out(plan, folded, undone, before)
-        else:  # most plans of a log start somebody or nobody and change nobody who runs: no second look at those
-            for bind in folded.begun:
-                self._begin(bind)
+        self._hand_out(plan, folded, undone, before)
         self._note_cancelled(folded.cancelled)
         return undone, folded
 

@@ -181,7 +181,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     bind = Bind(number, seats, length_us, kind)
     add_running(state, number, bind, start_us)
     _check_room(state, seats, where)
-    state.note_soft(gang)
+    state.note_soft(gang, elastic=gang.elastic)
     columns, row = state.running.columns, record.row
     columns["saved_us"][row] = run.need("saved_us", '"saved_us": 0').integer(0, MOST)
     columns["cool_until_us"][row] = _count(run, "cool_until_us")

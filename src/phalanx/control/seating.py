@@ -37,7 +37,7 @@ def add_running(state: Tables, number: int, bind: Bind, start_us: int) -> None:
     gang = record.gang
     if state.running.wants_compaction():
         _compact_running(state)
-    row = state.running.add().start
+    row = state.running.add_row()
     columns = state.running.columns
     columns["gang"][row] = number
     columns["queue"][row] = record.queue
@@ -155,7 +155,7 @@ def _ghost_of(record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang
 def _add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:
     if state.running.wants_compaction():
         _compact_running(state)
-    row = state.running.add().start
+    row = state.running.add_row()
     columns = state.running.columns
     for name in columns:
         columns[name][row] = 0

@@ -211,11 +211,13 @@ class Tables:
         guests = self.running.alive & (self.running.columns["guest"] > 0)
         return bool(self.pins or self.windows or self.draining.any() or guests.any())
 
-    def note_soft(self, gang: Gang) -> None:
+    def note_soft(self, gang: Gang, *, elastic: bool) -> None:
         """Remember whether anybody could ever be made to give something back."""
-        self._has_elastic = self._has_elastic or gang.elastic
-        self._has_deadlines = self._has_deadlines or gang.deadline_us is not None
-        self._has_reclaimable = self._has_reclaimable or gang.elastic or gang.preemptible
+        if elastic or gang.preemptible:
+            self._has_elastic = self._has_elastic or elastic
+            self._has_reclaimable = True
+        if gang.deadline_us is not None:
+            self._has_deadlines = True
 
     def intern(self, form: Form) -> int:
         """The number of a form, and what it means for devices."""
@@ -258,10 +260,12 @@ class Tables:
 
     def note_plan(self, plan: Plan) -> None:
         """What a plan says about later cycles: promises, who need not ask again, who is no guest any more."""
-        self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
+        if self.promises or plan.reservations:
+            self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
         self._settled = plan.settled
         self._settled_upto = len(self.gangs) if plan.settled is not None else 0
-        self.fresh = set()
+        if self.fresh:
+            self.fresh = set()
         if self.degraded:
             self.degraded = {number: degraded for number, degraded in self.degraded.items() if not degraded.whole}
         for number in plan.settled_in:

@@ -46,14 +46,14 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
         _compact_pending(state)
     gang, table, past = record.gang, state.pending, record.history
     state.order.note((gang.priority, record.eligible_us, number), alone=not len(table))
-    row = table.add().start
+    row = table.add_row()
     form = state.forms.forms[record.form]
     columns = table.columns
     columns["gang"][row] = number
     columns["form"][row] = record.form
     columns["size"][row] = gang.roles[0].sizes.least if form.open_size else 1
-    columns["elastic"][row] = gang.elastic
-    state.note_soft(gang)
+    columns["elastic"][row] = elastic = gang.elastic
+    state.note_soft(gang, elastic=elastic)
     columns["queue"][row] = record.queue
     columns["user"][row] = record.user
     columns["priority"][row] = gang.priority

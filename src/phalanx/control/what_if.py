@@ -1,6 +1,6 @@
 """What would happen if: the same cluster run forward twice, as it is and with a change.
 
-Both runs start from one restored state and go on by what is believed (`control.belief`): nobody fails, nobody new
+Both runs start from one restored state and go on by what is believed (`control.look_ahead`): nobody fails, nobody new
 comes, and everybody runs for its walltime. The answer is the difference, gang by gang, as values; `tree_of` is the
 JSON of schema `phalanx.what-if/1`.
 """
@@ -8,19 +8,18 @@ JSON of schema `phalanx.what-if/1`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-from phalanx.control.belief import Belief
 from phalanx.control.explain import explain_pending
-from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.forward import Arrival, Happens
+from phalanx.control.look_ahead import Fate, Outlook, Until, look_ahead
 from phalanx.control.restore import Restored
 from phalanx.control.spec.writing import seconds
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
-from phalanx.model.plan import Bind, Plan
 from phalanx.model.reason import Code
 
 SCHEMA: Final = "phalanx.what-if/1"
@@ -49,132 +48,22 @@ class Changes:
 NONE: Final = Changes()
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that happened to a gang, with its members afterwards."""
-
-    at_us: int
-    event: str  # bind grow shrink move lose repair restart evict yield complete fail cancel
-    members: int
-
-
-@dataclass(slots=True)
-class Fate:
-    """What becomes of one gang."""
-
-    name: str
-    was: str  # where it stood at first; "new" if it came with the change
-    state: str = ""  # where it stands at last
-    start_us: int | None = None  # of a gang that runs at first, the start of that attempt
-    end_us: int | None = None
-    members: int = 0  # the last that ran
-    events: list[Change] = field(default_factory=list)
-    reason: tuple[str, str] | None = None  # code and sentence, if it does not run
-
-    def count(self, *events: str) -> int:
-        """How often one of these happened to it."""
-        return sum(change.event in events for change in self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """Everybody's fate under one policy, from now on."""
-
-    policy: str
-    now_us: int
-    fates: dict[str, Fate]
-
-    def happens_now(self) -> list[tuple[str, Change]]:
-        """What is decided at once."""
-        return [
-            (fate.name, change) for fate in self.fates.values() for change in fate.events if change.at_us == self.now_us
-        ]
-
-
-class Chronicle:
-    """Writes down what becomes of everybody."""
-
-    def __init__(self, state: State) -> None:
-        """Everybody as they stand now."""
-        self.state = state
-        self.fates: dict[int, Fate] = {}
-        for number, record in enumerate(state.records):
-            if record.phase.ended:
-                continue
-            fate = self.fates[number] = Fate(record.gang.name, record.phase.value)
-            if record.phase is Phase.RUNNING:
-                fate.start_us = int(state.running.columns["start_us"][record.row])
-                fate.members = int(state.running.columns["members"][record.row])
-
-    def on_submit(self, number: int, at_us: int) -> None:
-        """A gang arrived."""
-        self.fates[number] = Fate(self.state.gangs[number].name, "new")
-
-    def on_bind(self, bind: Bind, at_us: int) -> None:
-        """A gang started."""
-        fate = self.fates[bind.gang]
-        fate.start_us = at_us if fate.start_us is None else fate.start_us
-        self._note(fate, at_us, "bind", bind.members)
-
-    def on_change(self, number: int, at_us: int, event: str) -> None:
-        """A gang that holds seats changed."""
-        fate, record = self.fates[number], self.state.records[number]
-        if event in ("repair", "restart") and fate.start_us is None:
-            fate.start_us = at_us  # it was degraded at first
-        self._note(fate, at_us, event, int(self.state.running.columns["members"][record.row]))
-
-    def on_end(self, number: int, at_us: int, how: str) -> None:
-        """A gang ended, or gave all its seats back."""
-        fate = self.fates[number]
-        if how in ("complete", "fail", "cancel"):
-            fate.end_us = at_us
-        self._note(fate, at_us, how, 0)
-
-    def on_capacity(self, at_us: int) -> None:
-        """Nodes come and go; that is the question, not the answer."""
-
-    def on_plan(self, plan: Plan, at_us: int) -> None:
-        """A cycle decided; what came of it is told by the others."""
-
-    def _note(self, fate: Fate, at_us: int, event: str, members: int) -> None:
-        fate.events.append(Change(at_us, event, members))
-        fate.members = members or fate.members
-
-
-class Ahead(Forward):
-    """A run over the virtual clock that begins with a cluster at work, and believes what it is told."""
-
-    def __init__(self, state: State, policy: Policy) -> None:
-        """Everybody who runs is expected to end as they say."""
-        belief = Belief(state)
-        self.chronicle = Chronicle(state)
-        super().__init__(state, policy, belief, self.chronicle)
-        for end in belief.ends_now():
-            self.expect(end)
-
-
-def look_ahead(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: int | None = None) -> Outlook:
+def play(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: int | None = None) -> Outlook:
     """Play a restored state forward from now, with changes, until nothing happens any more or an instant."""
     state, now_us = restored.state, restored.state.now_us
-    ahead = Ahead(state, policy)
     drains = [Happens(now_us, "drain", node=name, by_us=by_us) for name, by_us in restored.drains.items()]
-    # A word that nobody understands makes an instant of now: one pass, whatever else happens.
-    events = [Happens(now_us, "look"), *drains, *changes.events(now_us)]
-    ahead.run(changes.add_gangs, events, until_us)
+    events = [*drains, *changes.events(now_us)]
+    outlook = look_ahead(state, policy, until=Until(at_us=until_us), arrivals=changes.add_gangs, events=events)
     if until_us is not None and (len(state.running) or len(state.pending)):
         state.look_from(until_us)
-    _conclude(state, policy, ahead.chronicle)
-    return Outlook(policy.name, now_us, {fate.name: fate for fate in ahead.chronicle.fates.values()})
+    _say_why(outlook, state, policy)
+    return outlook
 
 
-def _conclude(state: State, policy: Policy, chronicle: Chronicle) -> None:
-    """Where everybody stands at last, and why those do not run who do not."""
-    reasons = explain_pending(state, policy)
-    for number, fate in chronicle.fates.items():
-        fate.state = state.records[number].phase.value
-        told = reasons.get(number)
-        if told is None:
-            continue
+def _say_why(outlook: Outlook, state: State, policy: Policy) -> None:
+    """Why those do not run who do not. Costs a pass of its own, so that not every look has it."""
+    for number, told in explain_pending(state, policy).items():
+        fate = outlook.fates[state.gangs[number].name]
         fate.reason = (told[0].word, told[1])
         if told[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE):
             fate.state = "infeasible"

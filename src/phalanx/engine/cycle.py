@@ -24,11 +24,11 @@ from phalanx.engine.order.turns import Turns, order_turns
 from phalanx.engine.policy import Policy
 from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits, somebody_is_too_late
 from phalanx.engine.reclaimable import Reclaimable
-from phalanx.engine.room.seats import list_crumbs, still_free
-from phalanx.engine.room.view import View, find_need
+from phalanx.engine.room.view import View
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.engine.telling.idle import measure_idle
 from phalanx.engine.telling.reasons import judge_pending
+from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import BoolArray
 from phalanx.model.plan import Plan, Settled
 from phalanx.model.snapshot import Snapshot
@@ -47,7 +47,8 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     single_form = calm and not explain and is_single_form(snapshot, policy)
     # Where sums decide, deciding is as cheap as screening, unless the last refusals still stand.
     screened = calm and not explain and not policy.keep and (snapshot.hints.settled_upto > 0 or not single_form)
-    screened = screened and not (ledger and bool(nodes.free.any()))  # whoever keeps books wants to know what is kept
+    # Whoever keeps books wants to know what is kept, if anything is left.
+    screened = screened and not (ledger and np.count_nonzero(nodes.free))
     if screened and nobody_fits(snapshot, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
         wake_us = _next_wake(snapshot, policy)
@@ -83,7 +84,7 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     repaired = repair_degraded(session)
     if snapshot.hints.has_reclaimable and is_restless(snapshot, policy):
         session.reclaimable = Reclaimable(snapshot, session.repaired)
-        evacuate(session, session.reclaimable)
+        evacuate(Transaction(session, session.reclaimable))
     # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
     turns = order_turns(session)
     impossible, late = _find_impossible(session, turns)
@@ -96,13 +97,12 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     walk.run()
     # 4. What is left over: sizes that people want, then surplus.
     wakes = [_next_wake(snapshot, policy)]
-    if (
-        snapshot.hints.has_reclaimable and session.binds and not bool(walk.started.all())
-    ):  # who starts now may have to make way later
+    # Who starts now may have to make way later, if anybody can be made to.
+    if snapshot.hints.has_reclaimable and session.binds and not bool(walk.started.all()):
         wakes += [snapshot.now_us + after for after in (policy.quantum_us, policy.min_runtime_us) if after]
     wakes.append(walk.calendar.wake_us)
     if session.reclaimable is not None:
-        wakes += _hand_out(session, session.reclaimable, walk)
+        wakes += _hand_out(Transaction(session, session.reclaimable, walk.calendar), walk)
     # 5. Tell why.
     reservations = walk.list_reservations() if explain or policy.keep else ()
     verdicts = judge_pending(session, turns, impossible, late, walk) if explain else None
@@ -120,37 +120,25 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     )
 
 
-def _hand_out(session: Session, reclaimable: Reclaimable, walk: Walk) -> list[int | None]:
+def _hand_out(transaction: Transaction, walk: Walk) -> list[int | None]:
     """Pinned sizes and surplus; the answer is when to look again."""
+    session, reclaimable = transaction.session, transaction.reclaimable
     ahead_us = walk.calendar.next_start_us()
     if session.snapshot.pins:
-        shrink_pinned(session, reclaimable, walk.calendar)
-    _set_aside(session, walk)
+        shrink_pinned(transaction)
+    transaction.set_aside()
     if session.snapshot.pins:
-        grow_pinned(session, reclaimable, walk.calendar)
-        _set_aside(session, walk)
+        grow_pinned(transaction, walk.calendar)
+        transaction.set_aside()
     wakes: list[int | None] = []
     if walk.finder is not None:
         wakes += [walk.finder.wake_us, walk.finder.permits.wake_us]
     # Somebody was evicted: it may find another place at this same instant, before anybody grows into it.
     if not session.policy.moldable and not any(occupant.gone for occupant in reclaimable.occupants):
-        growth = Growth(session, walk.calendar, ahead_us)
+        growth = Growth(transaction, walk.calendar, ahead_us)
         growth.run()
         wakes.append(growth.wake_us)
     return wakes
-
-
-def _set_aside(session: Session, walk: Walk) -> None:
-    """Seats that are still being vacated are for those who start on them; nobody else may have them yet."""
-    for gang, seats in session.vacated:
-        need = session.need_of(gang, seats.role)
-        view, until_us = session.view, session.snapshot.now_us + max(1, gang.resize_pause_us)
-        left = still_free(view.free, view.device_free, need, seats)
-        crumbs = list_crumbs(view.fleet, view.free, view.device_free, need, seats, left)
-        for each, rest in [(need, left), *((find_need(view.fleet, shape), rest) for shape, rest in crumbs)]:
-            view.take_seats(each, rest)
-            walk.calendar.take(each, rest, until_us)
-    session.vacated.clear()
 
 
 def _keeps_order(policy: Policy) -> bool:
@@ -238,6 +226,8 @@ def _next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     A promised start is no reason to wake: whatever frees its places is an event. Waking then would find
     an overrun in the way, void the promise, and place the gang anew behind gangs that it was ahead of.
     """
+    if not (snapshot.windows or (policy.deadlines and snapshot.hints.has_deadlines)):
+        return None
     instants = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
     if snapshot.windows and snapshot.hints.has_elastic:
         instants += [window.start_us - lead_us for window in snapshot.windows for lead_us in _list_leads(snapshot)]

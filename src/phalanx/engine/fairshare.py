@@ -2,7 +2,11 @@
 
 Decides three things about queues, from columns and nothing else: their entitlement, their standing (the order of
 turns, which changes with every start of a plan) and who may take from whom across queues. Which gang, which seats and
-at what cost is for the caller.
+at what cost is for the caller (`engine.making_room`). The rules are 9 (who may evict) and 11 (entitlement).
+
+In the words of others: an entitlement is Kueue's share in the cohort, KAI's fair share and Volcano's `deserved`; a
+standing is Slurm's fair-share factor, but of what is in use now; the ratio is that of dominant resource fairness (DRF,
+Ghodsi et al. 2011), weighted and hierarchical. Dividing what is left is max-min water-filling.
 
 Amounts are turned into Python integers at the door: a weight times an amount passes 64 bits, and for the few dozen
 cells of a tenant tree plain loops are quicker than NumPy.
@@ -30,7 +34,8 @@ Where the rule leaves a choice:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,8 +75,11 @@ class _Tree:
 
 @lru_cache(maxsize=64)
 def _grow_tree(parent: tuple[int, ...]) -> _Tree:
+    # Trees hardly ever change, and a cycle must not pay for laying one out: hence a cache, by the parents alone.
     inner = sorted(set(parent) - {-1})
     rows = (*parent, *inner)
+    # Queues 0 root, 1 a, 2 b, 3 a/x with parents (-1, 0, 0, 1): root and a stand above others, so two more rows, 4 for
+    # root's own gangs and 5 for a's. The path of a is (1, 5), that of a/x is (1, 3), that of b is (2).
     children: list[list[int]] = [[] for _ in rows]
     for row, above in enumerate(rows):
         if above >= 0:
@@ -84,6 +92,7 @@ def _grow_tree(parent: tuple[int, ...]) -> _Tree:
             path.append(rows[path[-1]])
         paths.append(tuple(reversed(path)))
     tops = [path[0] if path else -1 for path in paths]
+    # A charge changes the ratio of every row on its path, and with that the keys of all queues below the topmost one.
     branch = tuple(tuple(queue for queue, top in enumerate(tops) if top == mine) for mine in tops)
     return _Tree(rows, tuple(map(tuple, children)), tuple(paths), branch, max(map(len, paths)))
 
@@ -103,6 +112,7 @@ class _Rows:
         self.limit += [unlimited] * own
         self.usage = self.spread(queues.usage)
         self.demand = self.spread(demand)
+        # From below: what a child may not have because of its own limit is no demand of its parent either.
         for row in self._bottom_up():
             below = tree.children[row]
             wanted = [sum(column) for column in zip(*(self.demand[child] for child in below), strict=True)]
@@ -113,6 +123,7 @@ class _Rows:
         cells: list[_Amounts] = amounts.tolist()
         for above in self.tree.parent[len(cells) :]:
             below = [cells[child] for child in self.tree.children[above] if child < len(amounts)]
+            # A queue's column has everything below it inside; its own gangs are what the children leave of it.
             cells.append([max(whole - sum(part), 0) for whole, *part in zip(cells[above], *below, strict=True)])
         return cells
 
@@ -136,6 +147,8 @@ def compute_shares(queues: QueueColumns, capacity: IntArray, demand: IntArray) -
 
 def _share_out(rows: _Rows) -> list[_Amounts]:
     """Entitlement of every row and kind, from the root down; the root's is what the cluster has."""
+    # 100 GPUs, weights 1: a is guaranteed 40 and wants 90, b is guaranteed 20 and wants 10, c wants 60. What is left,
+    # 100 - 40 - 10 = 50, goes to a (who wants 50 more) and c, 25 each. Entitled: a to 65, b to 20, c to 25.
     entitled = [list(rows.capacity) for _ in rows.tree.parent]
     for above, below in enumerate(rows.tree.children):  # parents come before children
         if not below:
@@ -143,6 +156,7 @@ def _share_out(rows: _Rows) -> list[_Amounts]:
         for kind, available in enumerate(entitled[above]):
             floors = [min(rows.guarantee[row][kind], rows.limit[row][kind]) for row in below]
             wants = [rows.demand[row][kind] for row in below]
+            # Only the part of a guarantee that is wanted is set aside; the rest of it is lent, and can be reclaimed.
             left = available - sum(map(min, floors, wants))
             more = [max(want - floor, 0) for want, floor in zip(wants, floors, strict=True)]
             shares = _fill(left, more, [rows.weight[row] for row in below])
@@ -153,10 +167,13 @@ def _share_out(rows: _Rows) -> list[_Amounts]:
 
 def _fill(left: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
     """Pour what is left over those who want, by weight, nobody getting more than they want."""
+    # Progressive filling: 30 over wants of 5, 20 and 20, weights 1. A level of 10 sates the first, who leaves 25 to
+    # the others: 12 and a half each, in whole units 13 and 12.
     shares = [0] * len(wants)
     thirsty = [place for place, want in enumerate(wants) if want > 0 and weights[place] > 0]
     while thirsty and left > 0:
         total = sum(weights[place] for place in thirsty)
+        # want <= left * weight / total, multiplied out: integers decide, or two machines might disagree about a unit.
         sated = [place for place in thirsty if wants[place] * total <= left * weights[place]]
         if not sated:
             parts = [divmod(left * weights[place], total) for place in thirsty]
@@ -187,6 +204,7 @@ class Standing:
         self._tree = rows.tree
         self._usage = rows.usage
         self._history = None if history is None else rows.spread(history)
+        # Guarantees decide the tier, and the tier decides before any ratio (rule 11, standing).
         self._counted = [_find_counted_kinds(*row) for row in zip(rows.guarantee, rows.demand, rows.usage, strict=True)]
         self._keys: dict[int, StandingKey] = {}
         self._levels: dict[int, tuple[int, int]] = {}
@@ -210,15 +228,32 @@ class Standing:
         more = units.tolist()
         for row in (0, *self._tree.path[queue]):
             self._usage[row] = [had + added for had, added in zip(self._usage[row], more, strict=True)]
+            # Only rows on the path are worked out anew: a walk charges at every start and asks for all keys after it.
             self._levels.pop(row, None)
         for other in self._tree.branch[queue]:
             self._keys.pop(other, None)
+
+    @contextmanager
+    def trial(self) -> Iterator[Callable[[int, IntArray], None]]:
+        """Charge at will inside the block; all of it is taken back at its end."""
+        charged: list[tuple[int, IntArray]] = []
+
+        def charge(queue: int, units: IntArray) -> None:
+            self.charge(queue, units)
+            charged.append((queue, units))
+
+        try:
+            yield charge
+        finally:
+            for queue, units in reversed(charged):
+                self.charge(queue, -units)
 
     def key(self, queue: int) -> StandingKey:
         """Smaller is better. Equal keys are a tie, which is for the caller to break."""
         known = self._keys.get(queue)
         if known is None:
             levels = tuple([self._level(row) for row in self._tree.path[queue]])
+            # Level by level from the root: first whose department stands better, then whose team. So do tuples compare.
             known = self._keys[queue] = levels + levels[-1:] * (self._tree.depth - len(levels))
         return known
 
@@ -229,6 +264,7 @@ class Standing:
     def below_guarantee_after(self, queue: int, units: IntArray) -> bool:
         """Whether the queue would still be within its guarantee, or that of the nearest one above that has one."""
         asked = units.tolist()
+        # From the queue upwards to the first row that has a guarantee of anything asked for.
         for row in reversed((0, *self._tree.path[queue])):
             named = self._named(row, asked)
             if named:
@@ -246,9 +282,12 @@ class Standing:
         below = bool(counted) and all(usage[kind] < guarantee[kind] for kind in counted)
         tier = 0 if below else _RANKS_PER_TIER
         entitled, capacity, weight = self.entitled[row], self._rows.capacity, self._rows.weight[row]
+        # The tier above is judged by usage alone: whoever used much yesterday still has a guarantee today.
         spent = usage if self._history is None else [a + b for a, b in zip(usage, self._history[row], strict=True)]
+        # A chain of comparisons: uses some of a kind that the cluster has, and is entitled to none of it.
         beyond = any(used > 0 == own and has > 0 for used, own, has in zip(usage, entitled, capacity, strict=True))
         if any(entitled) and not beyond:
+            # The dominant share: the kind of which most of the entitlement is used up stands for all.
             return tier, max(used * self._scale // own for used, own in zip(spent, entitled, strict=True) if own)
         # Weight 0 divides nothing: such queues come after all that have one, by usage alone.
         shares = [used * self._scale // (has * (weight or 1)) for used, has in zip(spent, capacity, strict=True) if has]
@@ -277,7 +316,9 @@ class Standing:
         A row without a guarantee between rows with one says nothing. If none below the parting has one, the nearest
         above decides: as it stands, since what is taken stays below it, or, if all takings are `settled`, afterwards.
         """
+        # Rows above the parting hold taker and victim both: what moves between them changes nothing there.
         path, split = self._tree.path[taker], self._split(taker, victim)
+        # Every guarantee on the way down must hold it. One team's guarantee may be larger than its department has left.
         named = [(row, kinds) for row in path[split:] if (kinds := self._named(row, asked))]
         if named:
             return all(self._within(row, asked, kinds) for row, kinds in named)
@@ -292,6 +333,7 @@ class Standing:
 
     def victim_keeps_guarantee(self, taker: int, victim: int, given: _Amounts, lost: _Amounts) -> bool:
         """Whether the victim's side is not below its guarantee in any kind given, with `lost` off its usage."""
+        # The whole side, not only the victim's own queue: taking from a team also takes from its department.
         side = self._tree.path[victim][self._split(taker, victim) :]
         return all(
             self._usage[row][kind] - lost[kind] >= self._rows.guarantee[row][kind]
@@ -316,6 +358,7 @@ class Standing:
         nobody could give the memory that goes with a GPU. If there is enough of all that is given, nobody has too much.
         """
         side = self._tree.path[victim][self._split(taker, victim) :]
+        # At the parting (depth 0) some kind that is given must be scarce, or nobody there has too much.
         entitled, scarce = self.entitled, True
         for depth, row in enumerate(side):
             short = [kind for kind, units in enumerate(given) if units > 0 and self._is_scarce(row, kind)]
@@ -326,6 +369,7 @@ class Standing:
 
     def _is_scarce(self, row: int, kind: int) -> bool:
         beside = self._tree.children[self._tree.parent[row]]
+        # Somebody beside it, or itself, wants more than it is entitled to: only then has anybody more than a share.
         return any(self.entitled[other][kind] < self._rows.demand[other][kind] for other in beside)
 
 
@@ -374,24 +418,28 @@ def may_reclaim_set(
     """Whether a queue may take all of these (queue, given) together, judged as everything stands afterwards."""
     if any(victim == taker for victim, _ in victims):
         return False
-    for victim, given in victims:
-        standing.charge(victim, -given)
+    with standing.trial() as charge:
+        for victim, given in victims:
+            charge(victim, -given)
+        # All takings are counted before any is judged: each may be fine by itself, and together leave too little.
+        return all(_settled_with(standing, taker, asked, each, share=share) for each in victims)
+
+
+def _settled_with(
+    standing: Standing, taker: int, asked: IntArray, victim: tuple[int, IntArray], *, share: bool
+) -> bool:
+    """Whether one victim's side and the taker stand as they should, now that everybody has given."""
+    queue, gives = victim[0], victim[1].tolist()
     asks, nothing = asked.tolist(), [0] * len(asked)
-    fine = True
-    for victim, given in victims:
-        gives = given.tolist()
-        keeps = standing.victim_keeps_guarantee(taker, victim, gives, nothing)
-        restores = standing.taker_within_guarantee(taker, asks, victim, settled=True)
-        evens = (
-            share
-            and not restores
-            and standing.taker_within_entitlement(taker, asks, victim)
-            and standing.victim_keeps_entitlement(taker, victim, gives, nothing)
-        )
-        fine = fine and keeps and (restores or evens)
-    for victim, given in victims:
-        standing.charge(victim, given)
-    return fine
+    if not standing.victim_keeps_guarantee(taker, queue, gives, nothing):
+        return False
+    if standing.taker_within_guarantee(taker, asks, queue, settled=True):
+        return True
+    return (
+        share
+        and standing.taker_within_entitlement(taker, asks, queue)
+        and standing.victim_keeps_entitlement(taker, queue, gives, nothing)
+    )
 
 
 def leaves_guarantee(standing: Standing, taker: int, victim: int, given: IntArray) -> bool:

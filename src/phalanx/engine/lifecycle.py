@@ -1,6 +1,12 @@
 """What may happen to a gang, as a table of (phase, event) to the next phase.
 
-An ended gang never comes back; whatever is not in the table is a bug of ours.
+An ended gang never comes back; whatever is not in the table is a bug of ours. `control` advances gangs by it.
+The way of a gang, less its bad ends (fail and cancel are possible from everywhere before the end):
+
+    pending ──claim──► starting ──bind──► running ──complete──► completed
+       ▲  └──────────────bind──────────────►│  ▲
+       │                          be hurt ──┤  └── be repaired ──┐
+       └──────────── lose ──────────────────┴───► degraded ──────┘
 """
 
 from __future__ import annotations

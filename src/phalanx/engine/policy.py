@@ -1,4 +1,12 @@
-"""What a policy is: an order and a few numbers. The named ones are in `phalanx.policy`."""
+"""What a policy is: an order and a few numbers. The named ones are in `phalanx.policy`.
+
+The engine asks for properties and never for a name: there is one walk, and `easy` differs from `conservative` by the
+number of reservations and whether they bind. So a user's policy from a file can do what a named one can.
+
+    nobody passes a blocked gang (FCFS)     reservations=0, stops=True
+    EASY backfill                           reservations=1
+    conservative backfill                   reservations=EVERYONE, keep=True
+"""
 
 from __future__ import annotations
 

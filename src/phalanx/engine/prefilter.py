@@ -25,9 +25,12 @@ def newcomers_lack_room(snapshot: Snapshot) -> bool:
     hints = snapshot.hints
     if hints.room < 0 or not hints.settled_upto or hints.gated or not _refusals_stand(hints):
         return False
-    most = empty_ceiling(snapshot.fleet, snapshot.forms[0], None)
-    sizes = [snapshot.gangs[number].roles[0].sizes.least for number in snapshot.fresh]
-    return len(snapshot.forms) == 1 and all(hints.room < size <= most for size in sizes)
+    if len(snapshot.forms) != 1:
+        return False
+    sizes = [snapshot.gangs[number].roles[0].sizes.allowed[0] for number in snapshot.fresh]
+    if not sizes:
+        return True
+    return hints.room < min(sizes) and max(sizes) <= empty_ceiling(snapshot.fleet, snapshot.forms[0], None)
 
 
 def waiting_rows(snapshot: Snapshot) -> IntArray:

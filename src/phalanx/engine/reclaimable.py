@@ -3,6 +3,10 @@
 Surplus above the least size is on loan and can be called back; the least size only of gangs that are
 preemptible. Gangs that are starting or degraded, and those that are neither elastic nor preemptible, are
 not here.
+
+These are the candidates among whom preemption looks for victims. Who may take from whom is for
+`engine.making_room.permits`, whom to choose for `engine.making_room.preemption`; here is what each has,
+what losing it would cost (rule 9), and what it has been made to give in this plan.
 """
 
 from __future__ import annotations
@@ -35,22 +39,26 @@ class Occupant:
     start_us: int
     end_us: int
     guest: Guest
+    # Both, since a plan says where a gang sits afterwards, and rights are judged by what it had before.
     was: tuple[Seats, ...]
     seats: tuple[Seats, ...]
     exact: bool = False  # a person pinned its size: it has no surplus
     cause: Cause | None = None
-    beneficiary: int | None = None
-    gone: bool = False
+    beneficiary: int | None = None  # who starts on what it gives back; the last one, if it gave twice
+    gone: bool = False  # evicted in this plan
+    # A move is no eviction (rule 9): the gang saves its work first and goes on elsewhere.
     moved: bool = False
-    grown_as: Guest = Guest.NO
+    grown_as: Guest = Guest.NO  # what it grew into in this plan lies under somebody's reservation
 
     @property
     def changed(self) -> bool:
         """Whether this plan touches it."""
+        # By identity, which is enough: every change makes new seats.
         return self.gone or self.seats is not self.was
 
     def surplus(self, role: int) -> int:
         """Members of a role above its least."""
+        # Rule 8 (surplus): what is above the minimum is on loan, whether or not the gang is preemptible.
         sizes = self.gang.roles[role].sizes
         return self.seats[role].members - sizes.least if sizes.elastic and not self.exact and not self.gone else 0
 
@@ -75,7 +83,9 @@ class Reclaimable:
         self.evicted = 0  # whole gangs that this plan sends away
         running = snapshot.running
         soft = running.alive & (running.elastic | running.preemptible | (running.guest > 0))
+        # Not yet begun: its seats are still somebody else's. Gang -1: seats that only wait for their last user to go.
         soft &= (running.start_us <= snapshot.now_us) & (running.gang >= 0)
+        # Told where to sit in this very plan; a second decision about it would contradict the first.
         soft[list(repaired)] = False
         self.occupants: list[Occupant] = []
         rows = soft.nonzero()[0].tolist()
@@ -84,6 +94,7 @@ class Reclaimable:
             seats = read_seats(snapshot, soft)
             for row in rows:
                 self.occupants.append(self._occupant(row, int(ends[row]), seats[row]))
+            # By gang number: row numbers depend on who came and went, and must not decide who is chosen.
             self.occupants.sort(key=lambda occupant: occupant.number)
         self.by_number = {occupant.number: occupant for occupant in self.occupants}
 
@@ -116,6 +127,8 @@ class Reclaimable:
     def unsaved_us(self, occupant: Occupant) -> int:
         """Time since the newest snapshot; all of it, if there is none."""
         habit = occupant.gang.snapshot
+        # An elastic gang reports its snapshots; of a rigid one only the habit is known (rule 6), so that the age of its
+        # newest snapshot is at most `every`.
         if occupant.gang.elastic:
             return max(0, self.now_us - int(self.snapshot.running.saved_us[occupant.row]))
         age = max(0, self.now_us - occupant.start_us)
@@ -124,14 +137,17 @@ class Reclaimable:
     def restart_us(self, occupant: Occupant) -> int:
         """What an eviction costs it in wall time: the work since its newest snapshot, and starting again."""
         restore = 0 if occupant.gang.snapshot is None else occupant.gang.snapshot.restore_us
+        # In wall seconds (rule 9, waiting clause): this is compared with how long the taker would have to wait instead.
         return self.unsaved_us(occupant) + restore + occupant.gang.startup_us
 
     def cost(self, occupant: Occupant) -> int:
         """The same times its size."""
+        # In device time, to add up over a set of victims: an hour lost by eight GPUs is eight times as bad.
         return self.restart_us(occupant) * units_of(self.snapshot.fleet, occupant.gang, occupant.seats)
 
     def attained_us(self, occupant: Occupant) -> int:
         """Device time it has had in all."""
+        # By what it had when the cycle began: what it gives back now does not change the past.
         span = max(0, self.now_us - occupant.start_us)
         before = int(self.snapshot.running.attained_us[occupant.row])
         return before + span * units_of(self.snapshot.fleet, occupant.gang, occupant.was) // MILLI
@@ -144,17 +160,20 @@ class Reclaimable:
         occupant.beneficiary = beneficiary
         if release.whole:
             occupant.gone, occupant.cause = True, release.cause
+            # Counted, because a plan that evicts takes in no guests (`Turns.may_be_guest`).
             self.evicted += 1
             return
         by_role = {seats.role: seats for seats in release.seats}
         occupant.seats = tuple(
             subtract_seats(seats, by_role[seats.role]) if seats.role in by_role else seats for seats in occupant.seats
         )
+        # Of several reasons to shrink the first is told, of several beneficiaries the last.
         occupant.cause = occupant.cause or release.cause
 
     def list_decisions(self) -> list[Decision]:
         """What running gangs are told, by number."""
         decisions: list[Decision] = []
+        # One decision per gang and plan: whoever carries it out sees where it sits in the end, not every step.
         for occupant in self.occupants:
             if occupant.gone:
                 assert occupant.cause is not None
@@ -171,6 +190,7 @@ class Reclaimable:
 def units_of(fleet: Fleet, gang: Gang, seats: tuple[Seats, ...]) -> int:
     """Thousandths of the counted kind that seats take; of a gang that asks for none of it, of members."""
     milli = sum(each.members * gang.roles[each.role].shape.amount(fleet.counted_kind) for each in seats)
+    # Without devices members are counted, so that costs of CPU gangs are not all zero and equal.
     return milli or MILLI * sum(each.members for each in seats)
 
 
@@ -193,5 +213,6 @@ def read_seats(snapshot: Snapshot, wanted: BoolArray) -> dict[int, dict[int, Sea
     seats: dict[int, dict[int, Seats]] = {}
     for (row, role), held in gathered.items():
         counts = table.count[held].astype(np.int64)
+
         seats.setdefault(row, {})[role] = Seats(role, table.node[held], counts, table.devices[held])
     return seats

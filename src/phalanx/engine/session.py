@@ -24,7 +24,7 @@ from phalanx.model.plan import Bind, Seats
 from phalanx.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from phalanx.engine.reclaimable import Reclaimable, Release
+    from phalanx.engine.reclaimable import Reclaimable
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +137,6 @@ class Session:
         self._charges.append((queue, units))
         if self._standing is not None:
             self._standing.charge(queue, units)
-
-    def give(self, release: Release) -> None:
-        """Seats are given back for good: room, ceilings and standing."""
-        occupant = release.occupant
-        if not release.whole and occupant.gang.resize_pause_us:
-            self.vacated += [(occupant.gang, seats) for seats in release.seats]
-        for seats in release.seats:
-            need = self.need_of(occupant.gang, seats.role)
-            self.view.take_seats(need, seats, sign=-1)
-            self.charge(occupant.queue, occupant.user, -seats.members * need.vector)
-        self.taken_back += 1
 
     def usable(self, exempt: Exempt) -> BoolArray:
         """Nodes in service and not inside a window that binds the claimant now."""

@@ -20,6 +20,8 @@ import numpy.typing as npt
 from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
 from phalanx.model.topology import ANYWHERE, NODE_LEVEL
 
+# 64 bits for amounts and times, 16 for thousandths of a device: the device table has a column for every device of a
+# node.
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 MilliArray = npt.NDArray[np.int16]
@@ -30,9 +32,9 @@ class Node:
     """One machine as the administrator describes it. Amounts are in engine units."""
 
     name: str
-    resources: Mapping[str, int]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[str, ...] = ()
+    resources: Mapping[str, int]  # engine units by kind
+    labels: Mapping[str, str] = field(default_factory=dict)  # topology levels are labels too
+    taints: tuple[str, ...] = ()  # whoever does not tolerate every one of them stays away
     islands: tuple[tuple[int, ...], ...] = ()  # devices that are close to each other
     spare: bool = False  # kept for repairs: nothing starts there
 
@@ -46,6 +48,7 @@ class Fleet:
         self.names = tuple(node.name for node in nodes)
         self.index_by_name = {name: index for index, name in enumerate(self.names)}
         self.levels = (*levels, NODE_LEVEL)
+        # Devices first: ties between places are broken kind by kind in this order (rule 15, least fragmentation).
         self.kinds = _order_kinds(nodes)
         self.kind_index = {kind: column for column, kind in enumerate(self.kinds)}
         # Whose time is counted, in service and in costs: the devices where there are any (rule 13), else the first
@@ -64,6 +67,7 @@ class Fleet:
         self.walk = np.lexsort(keys) if nodes else np.zeros(0, dtype=np.int64)
         self.walk_rank = np.empty_like(self.walk)
         self.walk_rank[self.walk] = np.arange(len(nodes))
+        # Often the administrator lists nodes as they stand in the racks; then nothing has to be permuted.
         self.walk_trivial = bool((self.walk[1:] > self.walk[:-1]).all())
         self.run_starts = [_run_starts(column[self.walk]) for column in self.domains]
         self.domain_by_run = [
@@ -96,6 +100,7 @@ class Fleet:
         """The fleet in which this machine has nothing to give, for good."""
         nodes = list(self.nodes)
         old = nodes[index]
+        # It keeps its index, which seats, promises and ties speak of; without capacity nobody is ever placed there.
         nodes[index] = Node(old.name, {}, old.labels, old.taints)
         return Fleet(nodes, self.levels[:-1])
 
@@ -105,6 +110,7 @@ class Fleet:
         found = self._allowed.get(key)
         if found is None:
             found = self._compute_allowed(select, tolerate)
+            # Shared by every shape that selects the same: whoever wrote to it would change the answer for all.
             found.flags.writeable = False
             self._allowed[key] = found
         return found
@@ -114,6 +120,7 @@ class Fleet:
         mask = np.fromiter((accepted.issuperset(node.taints) for node in self.nodes), dtype=np.bool_, count=len(self))
         for label, values in select:
             codes, by_value = self._label_column(label)
+            # Any of the values (rule 15, select); a value that no node has admits nobody.
             wanted = [by_value[value] for value in values if value in by_value]
             mask &= np.isin(codes, wanted)
         return mask
@@ -124,6 +131,7 @@ class Fleet:
             by_value: dict[str, int] = {}
             codes = np.full(len(self), -1, dtype=np.int64)
             for index, node in enumerate(self.nodes):
+                # The node's name can be selected by, as if it were a label.
                 value = node.name if label == NODE_LEVEL and label not in node.labels else node.labels.get(label)
                 if value is not None:
                     codes[index] = by_value.setdefault(value, len(by_value))
@@ -133,6 +141,7 @@ class Fleet:
 
 def _order_kinds(nodes: Sequence[Node]) -> tuple[str, ...]:
     kinds = dict.fromkeys(kind for node in nodes for kind in node.resources)
+    # A stable sort: everything but devices stays in order of appearance.
     return tuple(sorted(kinds, key=lambda kind: kind != DEVICE_KIND))
 
 
@@ -158,6 +167,7 @@ def _domain_columns(nodes: Sequence[Node], levels: Sequence[str]) -> list[IntArr
     columns = []
     paths: list[tuple[str, ...]] = [() for _ in nodes]
     for level in levels:
+        # Numbered as they appear, so that a domain's number follows its lowest node index, which ties break by.
         numbers: dict[tuple[str, ...], int] = {}
         # "\0" cannot stand in a label, so an unlabelled node's own domain meets no named one.
         paths = [

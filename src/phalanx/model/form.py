@@ -27,6 +27,7 @@ class RoleForm:
     prefer: int
     segment_size: int  # 0: none
     segment_level: int
+    # 0: open. Gangs that differ in nothing but their size then share one form.
     size: int
 
 
@@ -62,6 +63,7 @@ class Form:
 def form_of_gang(fleet: Fleet, gang: Gang) -> Form:
     """The form of a gang that starts alone; of several roles, at their least."""
     if len(gang.roles) == 1:
+        # Size 0: the size stands beside the form, and two gangs that differ in nothing else share it.
         return Form((_gang_form(fleet, gang, (0,)),))
     return form_at_sizes(fleet, ((gang, tuple(role.sizes.least for role in gang.roles)),))
 
@@ -82,6 +84,7 @@ def _gang_form(fleet: Fleet, gang: Gang, sizes: tuple[int, ...]) -> GangForm:
 
 def _role_form(fleet: Fleet, gang: Gang, role: Role, size: int) -> RoleForm:
     alone = len(gang.roles) == 1
+    # With several roles the gang's own wish is about all of them together and stays on the `GangForm`.
     outer = gang.topology if alone else Topology()
     require = max(fleet.level_index(role.topology.require), fleet.level_index(outer.require))
     prefer = max(fleet.level_index(role.topology.prefer), fleet.level_index(outer.prefer))
@@ -89,6 +92,7 @@ def _role_form(fleet: Fleet, gang: Gang, role: Role, size: int) -> RoleForm:
     return RoleForm(
         shape=role.shape,
         require=require,
+        # Whatever is inside the required domain anyway cannot be preferred any wider.
         prefer=max(prefer, require) if prefer >= 0 else prefer,
         segment_size=segment.size if segment else 0,
         segment_level=fleet.level_index(segment.level) if segment else -1,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from phalanx.model.topology import Topology
+from phalanx.model.value import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class SnapshotHabit:
     restore_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Gang:
     """Members that start together or not at all, as submitted."""
 

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from phalanx.model.fleet import IntArray, MilliArray
+from phalanx.model.value import value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value(frozen=True, slots=True, eq=False)
 class Seats:
     """Where the members of one role sit, in rank order: `counts[i]` of them on `nodes[i]`.
 
@@ -57,7 +58,7 @@ class Guest(IntEnum):
     WHOLE = 2
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Bind:
     """Start this gang, whole, at these seats."""
 
@@ -178,7 +179,7 @@ class Verdicts:
     available: IntArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value(frozen=True, slots=True, eq=False)
 class Idle:
     """What the room that nobody took is kept for."""
 
@@ -186,14 +187,14 @@ class Idle:
     fragmented: bool  # somebody waits whom the free amounts would hold, were they in one place
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Settled:
     """Whoever still waits will be refused again until room appears: a hint, not a decision."""
 
     room: int = -1  # members of the only form that still fit, where sums decided; -1: unknown
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Plan:
     """The ordered result of one cycle."""
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
+# IntEnum, so that a column of int8 can hold codes and compare with them.
 class Code(IntEnum):
     """Reason codes in order of precedence."""
 
+    # Plans carry these numbers in columns, and their order is the precedence of rule 15.
     NONE = 0
     INVALID_SPEC = 1
     INFEASIBLE = 2
@@ -44,7 +46,7 @@ class Code(IntEnum):
 class Reason:
     """One blocker: what is needed, what there is, and of what."""
 
-    code: Code
+    code: Code  # members of a closed set: every front end can have a sentence for each
     needed: int = 0
     available: int = 0
     subject: str = ""  # the kind, level, queue, gang or window the numbers speak of

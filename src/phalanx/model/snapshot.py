@@ -20,13 +20,14 @@ from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Reservation
+from phalanx.model.value import value
 from phalanx.model.window import Window
 
 Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value(frozen=True, slots=True, eq=False)
 class NodeColumns:
     """What of the machines changes all the time. One row per node of the fleet."""
 
@@ -126,7 +127,7 @@ class Degraded:
     whole: bool  # still at or above its least: it runs on
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Hints:
     """What the columns would show as well, said beforehand to save the engine a look. Never a decision.
 
@@ -145,7 +146,7 @@ class Hints:
     settled_upto: int  # gangs below this number were refused, and no room has appeared since; 0: unknown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value(frozen=True, slots=True, eq=False)
 class Snapshot:
     """The immutable input of a cycle."""
 

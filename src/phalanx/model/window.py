@@ -1,4 +1,8 @@
-"""Times at which nodes are spoken for by an administrator."""
+"""Times at which nodes are spoken for by an administrator.
+
+Slurm calls both kinds reservations (one with the flag MAINT). A reservation of ours is something else: the start that
+the engine plans for a blocked gang (`model.plan.Reservation`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ class Window:
 
     name: str
     nodes: tuple[str, ...]
-    start_us: int
+    start_us: int  # a window that begins may find gangs inside: those that can leave get notice
     end_us: int
     users: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()  # as named; gangs of queues below them count too

@@ -1,4 +1,8 @@
-"""Named policies: each is an order and a few numbers over the one engine."""
+"""Named policies: each is an order and a few numbers over the one engine.
+
+The table of rule 1 as code. What a field means is said in `engine.policy`; what users may change is in `OPTIONS`, and
+the words of both are explained in docs/policies.md.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,14 @@ MINUTE_US = 60_000_000
 POLICIES: Mapping[str, Policy] = {
     # The baseline people know: every member for itself. The simulator hands it single members.
     "pod-fifo": Policy("pod-fifo", order_by_arrival, reservations=0, moldable=False),
+    # As Slurm's sched/builtin: the first blocked gang stops those behind it, in its own pool of nodes.
     "fcfs": Policy("fcfs", order_by_arrival, reservations=0, stops=True),
+    # Only the head of a pool is protected, and its estimate may move (rule 4, replan).
     "easy": Policy("easy", order_by_arrival, reservations=1),
+    # Everybody blocked has a start, and nobody's moves later: predictable, at the price of tighter gaps to fill.
     "conservative": Policy("conservative", order_by_arrival, reservations=EVERYONE, keep=True),
+    # Queues by standing, as Kueue, KAI and Volcano have it, with the reservation of EASY so that large gangs start at
+    # all.
     "fair": Policy(
         "fair",
         order_by_arrival,
@@ -23,8 +32,11 @@ POLICIES: Mapping[str, Policy] = {
         moldable=False,
         takes=frozenset({"shrink", "preempt", "reclaim"}),
     ),
+    # Nobody is evicted for a date: surplus is given back, minimums stay.
     "deadline": Policy("deadline", order_by_laxity, deadlines=True, moldable=False, takes=frozenset({"shrink"})),
+    # Gang scheduling in the original sense (Ousterhout): gangs take turns on the same nodes, each whole (rule 14).
     "rotate": Policy("rotate", order_by_service, moldable=False, quantum_us=30 * MINUTE_US),
+    # The default: everything at once. The shortest fill first, since a gap that closes soon is worth most to them.
     "goodput": Policy(
         "goodput",
         order_by_urgency,
@@ -53,6 +65,7 @@ class BadOption(Exception):  # noqa: N818 - an answer to the user
 
 def _reservations(policy: Policy, value: object) -> Policy:
     if value in ("all", "inf"):
+        # `stops` is what is left to a policy without reservations; with any, those behind may fill.
         return replace(policy, reservations=EVERYONE, stops=False)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise BadOption(f"reservations must be a whole number from 0, or 'all' (got {value!r})")

@@ -15,6 +15,7 @@ from telling_world import World
 
 from phalanx.control.clone import clone_state
 from phalanx.control.dump import dump_state
+from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.frontends.host.core import outlook
 from phalanx.frontends.host.core.forecast import PAUSE_MOST_US, STALE_US, Forecast, Forecaster
@@ -193,7 +194,7 @@ def test_the_low_end_is_never_after_and_the_high_end_never_before():
     world, jobs = busy_world()
     number = jobs[0].number
     looks = {
-        which: outlook.Seen(0, {number: (at_us, outlook.StartCause("time"))})
+        which: Outlook("", 0, starts={number: (at_us, StartCause("time"))})
         for which, at_us in ((outlook.LOW, 150), (outlook.MIDDLE, 100), (outlook.HIGH, 80))
     }
     assert world.forecaster.tell(outlook.Lengths(), looks) == {number: Forecast(100, 100, 100, "")}
@@ -201,8 +202,8 @@ def test_the_low_end_is_never_after_and_the_high_end_never_before():
 
 def test_where_the_range_was_not_looked_at_it_is_wide():
     world, jobs = busy_world()
-    middle = outlook.Seen(1000, {jobs[0].number: (3000, outlook.StartCause("time"))})
-    looks = {outlook.LOW: outlook.Seen(1000), outlook.MIDDLE: middle, outlook.HIGH: outlook.Seen(1000)}
+    middle = Outlook("", 1000, starts={jobs[0].number: (3000, StartCause("time"))})
+    looks = {outlook.LOW: Outlook("", 1000), outlook.MIDDLE: middle, outlook.HIGH: Outlook("", 1000)}
     assert world.forecaster.tell(outlook.Lengths(), looks) == {jobs[0].number: Forecast(3000, 2000, 5000, "")}
 
 
@@ -399,6 +400,6 @@ def test_an_expected_start_that_has_passed_is_any_moment():
         version=world.planner.version,
         at_us=world.clock.us,
     )
-    world.forecaster._wide.seen = outlook.Seen(world.clock.us)
+    world.forecaster._wide.seen = Outlook("", world.clock.us)
     found = forecasts(world)[jobs[0].id]
     assert found.at_us == found.low_us == found.high_us == world.clock.us

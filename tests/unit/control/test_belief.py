@@ -13,7 +13,7 @@ from phalanx.control.forward import Arrival
 from phalanx.control.policies import find_policy
 from phalanx.control.restore import Restored
 from phalanx.control.spec.spot import spot_of
-from phalanx.control.what_if import Changes, look_ahead
+from phalanx.control.what_if import Changes, play
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.run import simulate
 from phalanx.frontends.sim.scenario import Scenario, parse_scenario, read_scenario
@@ -73,7 +73,7 @@ def test_what_is_believed_comes_true():
         restored = Restored(state, None, list_drains(scenario, state, now_us))
         if forgotten(restored):
             continue
-        found = look_ahead(restored, policy, until_us=scenario.until_us)
+        found = play(restored, policy, until_us=scenario.until_us)
         played = {gang.name: gang.history for gang in simulate(scenario, policy).gangs}
         looked += bool(found.fates)
         for fate in found.fates.values():
@@ -87,7 +87,7 @@ def test_what_is_believed_comes_true():
 def look(text: str, at_s: float, policy: str = "goodput"):
     scenario = parse_scenario(spot_of(yaml.safe_load(text)))
     state = run_to(scenario, find_policy(policy), round(at_s * 10**6))
-    found = look_ahead(Restored(state), find_policy(policy))
+    found = play(Restored(state), find_policy(policy))
     return {name: fate.end_us / 10**6 for name, fate in found.fates.items()}
 
 
@@ -134,7 +134,7 @@ gangs:
     scenario, policy = parse_scenario(spot_of(yaml.safe_load(text))), find_policy("fair")
     first = replace(scenario, gangs=scenario.gangs[:1], true_runs=scenario.true_runs[:1])
     later = Changes(add_gangs=tuple(map(Arrival, scenario.gangs[1:])))
-    found = look_ahead(Restored(run_to(first, policy, 0)), policy, later).fates["wide"]
+    found = play(Restored(run_to(first, policy, 0)), policy, later).fates["wide"]
     played = next(gang for gang in simulate(scenario, policy).gangs if gang.name == "wide")
     assert [change.event for change in found.events] == ["shrink", "evict", "bind", "complete"]
     assert events_of(found.events, 0) == events_of(played.history, 0)

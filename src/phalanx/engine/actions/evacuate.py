@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.engine.reclaimable import Occupant, Reclaimable, Release
+from phalanx.engine.reclaimable import Occupant, Release
 from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.placement import NoPlace, Wish, find_ceiling, place
 from phalanx.engine.room.seats import add_seats, drop_tail, part_of, sizes_of, subtract_seats
 from phalanx.engine.room.view import NOBODY, Exempt
 from phalanx.engine.session import Session
+from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import BoolArray
 from phalanx.model.gang import Gang, Role
 from phalanx.model.plan import Cause, Seats
@@ -25,8 +26,9 @@ from phalanx.model.plan import Cause, Seats
 LEAVING: Exempt = frozenset({-3})
 
 
-def evacuate(session: Session, reclaimable: Reclaimable) -> None:
-    """Write down in the reclaimable who leaves; the session's view is as it will be afterwards."""
+def evacuate(transaction: Transaction) -> None:
+    """Write down who leaves; the session's view is as it will be afterwards."""
+    session, reclaimable = transaction.session, transaction.reclaimable
     nodes = session.snapshot.nodes
     draining = nodes.draining & nodes.up
     lead_us = max((lead_of(occupant.gang) for occupant in reclaimable.occupants), default=0)
@@ -45,9 +47,7 @@ def evacuate(session: Session, reclaimable: Reclaimable) -> None:
         if not _sits_on(occupant, draining | window) or _move(session, occupant):
             continue
         if occupant.gang.preemptible and _sits_on(occupant, window):
-            release = Release(occupant, occupant.seats, Cause.DRAIN, whole=True)
-            session.give(release)
-            reclaimable.give(release, None)
+            transaction.give(Release(occupant, occupant.seats, Cause.DRAIN, whole=True))
 
 
 def lead_of(gang: Gang) -> int:
@@ -87,24 +87,20 @@ def _close_up(session: Session, occupant: Occupant, bad: BoolArray) -> bool:
     if not occupant.gang.elastic:
         return False
     seats: list[Seats] = []
-    view, gang = session.view, occupant.gang
+    gang = occupant.gang
     leaving = [_on(session, occupant, each, bad) for each in occupant.seats]
     staying = [subtract_seats(each, gone) for each, gone in zip(occupant.seats, leaving, strict=True)]
-    gained: list[Seats] = []
-    for index, role in enumerate(gang.roles):
-        kept = _keep_up(session, occupant, (*seats, *staying[index:]), index, gained)
-        if kept is None:
-            for each in gained:
-                view.take_seats(session.need_of(gang, each.role), each, sign=-1)
-            return False
-        seats.append(drop_tail(session.fleet, role.shape, kept, _too_many(role, kept)))
-    _reseat(session, occupant, tuple(seats), gained)
+    with session.view.attempt():  # what is gained is taken for good below, with all the rest
+        for index, role in enumerate(gang.roles):
+            kept = _keep_up(session, occupant, (*seats, *staying[index:]), index)
+            if kept is None:
+                return False
+            seats.append(drop_tail(session.fleet, role.shape, kept, _too_many(role, kept)))
+    _reseat(session, occupant, tuple(seats))
     return True
 
 
-def _keep_up(
-    session: Session, occupant: Occupant, seats: tuple[Seats, ...], index: int, gained: list[Seats]
-) -> Seats | None:
+def _keep_up(session: Session, occupant: Occupant, seats: tuple[Seats, ...], index: int) -> Seats | None:
     """The most of a role that can sit elsewhere, at least its least; None if not even that."""
     stay, had = seats[index], occupant.seats[index].members
     sizes = [size for size in reversed(occupant.gang.roles[index].sizes.allowed) if size <= had]
@@ -113,7 +109,6 @@ def _keep_up(
             return stay
         more = extend(session.view, occupant.gang, seats, index, size - stay.members, LEAVING)
         if more is not None:
-            gained.append(more)
             return add_seats(stay, more)
     return None
 
@@ -127,11 +122,9 @@ def _on(session: Session, occupant: Occupant, seats: Seats, bad: BoolArray) -> S
     return part_of(session.fleet, occupant.gang.roles[seats.role].shape, seats, counts)
 
 
-def _reseat(session: Session, occupant: Occupant, seats: tuple[Seats, ...], gained: list[Seats]) -> None:
-    """Everything that is not kept goes back into the view; what was gained is out of it already."""
+def _reseat(session: Session, occupant: Occupant, seats: tuple[Seats, ...]) -> None:
+    """Everything that is not kept goes back into the view, and what was gained leaves it."""
     view, gang = session.view, occupant.gang
-    for each in gained:
-        view.take_seats(session.need_of(gang, each.role), each, sign=-1)
     for old, new in zip(occupant.seats, seats, strict=True):
         need = session.need_of(gang, old.role)
         if gang.resize_pause_us:  # it still sits there until its pause is over, so only what it gains changes hands
@@ -150,13 +143,13 @@ def _move(session: Session, occupant: Occupant) -> bool:
         return False
     view = session.view
     form = whole_form(session.fleet, occupant.gang, sizes_of(occupant.seats))
-    for seats in occupant.seats:
-        view.take_seats(session.need_of(occupant.gang, seats.role), seats, sign=-1)
-    found = place(view, Wish(form, 1, LEAVING)) if find_ceiling(view, form, LEAVING) else NoPlace()
-    if isinstance(found, NoPlace):
+    with view.attempt() as keep:
         for seats in occupant.seats:
-            view.take_seats(session.need_of(occupant.gang, seats.role), seats)
-        return False
+            view.take_seats(session.need_of(occupant.gang, seats.role), seats, sign=-1)
+        found = place(view, Wish(form, 1, LEAVING)) if find_ceiling(view, form, LEAVING) else NoPlace()
+        if isinstance(found, NoPlace):
+            return False
+        keep()
     occupant.seats, occupant.moved = found[0], True
     session.taken_back += 1
     return True

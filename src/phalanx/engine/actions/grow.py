@@ -17,7 +17,7 @@ from phalanx.engine.reclaimable import Occupant
 from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.seats import add_seats, elastic_members, sizes_of
 from phalanx.engine.room.view import NOBODY, View
-from phalanx.engine.session import Session
+from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Guest, Seats
@@ -60,10 +60,11 @@ class Grower:
 class Growth:
     """Hands idle room out, after everybody had a chance to start."""
 
-    def __init__(self, session: Session, calendar: RoomAhead, ahead_us: int) -> None:
+    def __init__(self, transaction: Transaction, calendar: RoomAhead, ahead_us: int) -> None:
         """`ahead_us`: when the next reservation or window begins, which is when room lent under it goes back."""
-        self.session, self.calendar, self.ahead_us = session, calendar, ahead_us
-        self.now = session.snapshot.now_us
+        self.session, self.transaction = transaction.session, transaction
+        self.calendar, self.ahead_us = calendar, ahead_us
+        self.now = self.session.snapshot.now_us
         self.wake_us = NEVER
         self._views: dict[tuple[int, int], View] = {}
         self._many_queues = False
@@ -187,9 +188,7 @@ class Growth:
             return False
         if lent and grower.guest is Guest.NO:
             grower.guest = Guest.SURPLUS
-        self.session.view.take_seats(need, more)
-        self.calendar.take(need, more, gone_us)
-        self.session.charge(grower.queue, grower.user, need.vector * count)
+        self.transaction.take(grower, more, gone_us)
         grower.gained.append((more, gone_us))
         seats = list(grower.seats)
         seats[role] = add_seats(seats[role], more)
@@ -243,10 +242,7 @@ class Growth:
     def _revert(self, grower: Grower) -> None:
         """It does not pay after all."""
         for seats, gone_us in grower.gained:
-            need = self.session.need_of(grower.gang, seats.role)
-            self.session.view.take_seats(need, seats, sign=-1)
-            self.calendar.take(need, seats, gone_us, sign=-1)
-            self.session.charge(grower.queue, grower.user, -seats.members * need.vector)
+            self.transaction.take_back(grower, seats, gone_us)
         self._views = {}
 
 

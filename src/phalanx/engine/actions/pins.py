@@ -10,33 +10,36 @@ from collections.abc import Sequence
 from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.making_room.loans import call_back_tails
 from phalanx.engine.making_room.permits import Claimant, Permits
-from phalanx.engine.reclaimable import Occupant, Reclaimable, Release
+from phalanx.engine.reclaimable import Occupant, Release
 from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.seats import add_seats, drop_tail, elastic_members, sizes_of, subtract_seats
 from phalanx.engine.room.view import NOBODY
-from phalanx.engine.session import Session
+from phalanx.engine.transaction import Transaction
 from phalanx.model.plan import Cause, Seats
 
 
-def shrink_pinned(session: Session, reclaimable: Reclaimable, calendar: RoomAhead) -> None:
+def shrink_pinned(transaction: Transaction) -> None:
     """Gangs that are larger than people want them."""
-    for occupant, role, more in _list_pinned(session, reclaimable):
+    session = transaction.session
+    for occupant, role, more in _list_pinned(transaction):
         if more < 0:
-            _shrink(session, reclaimable, calendar, occupant, role, -more)
+            seats = occupant.seats[role]
+            left = drop_tail(session.fleet, occupant.gang.roles[role].shape, seats, -more)
+            transaction.give(Release(occupant, (subtract_seats(seats, left),), Cause.PIN, whole=False))
 
 
-def grow_pinned(session: Session, reclaimable: Reclaimable, calendar: RoomAhead) -> None:
+def grow_pinned(transaction: Transaction, calendar: RoomAhead) -> None:
     """Gangs that are smaller than people want them."""
-    for occupant, role, more in _list_pinned(session, reclaimable):
+    for occupant, role, more in _list_pinned(transaction):
         if more > 0:
-            _grow(session, reclaimable, calendar, occupant, role, more)
+            _grow(transaction, calendar, occupant, role, more)
 
 
-def _list_pinned(session: Session, reclaimable: Reclaimable) -> list[tuple[Occupant, int, int]]:
+def _list_pinned(transaction: Transaction) -> list[tuple[Occupant, int, int]]:
     """Running gangs with a wish, their elastic role, and how many members they lack."""
     found = []
-    for number, members in session.snapshot.pins.items():
-        occupant = reclaimable.by_number.get(number)
+    for number, members in transaction.session.snapshot.pins.items():
+        occupant = transaction.reclaimable.by_number.get(number)
         if occupant is None or occupant.changed:
             continue
         now = elastic_members(occupant.gang, sizes_of(occupant.seats))
@@ -45,22 +48,9 @@ def _list_pinned(session: Session, reclaimable: Reclaimable) -> list[tuple[Occup
     return found
 
 
-def _shrink(
-    session: Session, reclaimable: Reclaimable, calendar: RoomAhead, occupant: Occupant, role: int, count: int
-) -> None:
-    seats = occupant.seats[role]
-    left = drop_tail(session.fleet, occupant.gang.roles[role].shape, seats, count)
-    release = Release(occupant, (subtract_seats(seats, left),), Cause.PIN, whole=False)
-    session.give(release)
-    calendar.give(release)
-    reclaimable.give(release, None)
-
-
-def _grow(
-    session: Session, reclaimable: Reclaimable, calendar: RoomAhead, occupant: Occupant, role: int, count: int
-) -> None:
-    need = session.need_of(occupant.gang, role)
-    asked = need.vector * count
+def _grow(transaction: Transaction, calendar: RoomAhead, occupant: Occupant, role: int, count: int) -> None:
+    session = transaction.session
+    asked = session.need_of(occupant.gang, role).vector * count
     if session.limits.check(occupant.queue, occupant.user, asked) is not None:
         return
 
@@ -71,7 +61,7 @@ def _grow(
     more = seats_with([])
     running = session.snapshot.running
     if more is None and not (running.gang[running.alive] < 0).any():  # else seats are being vacated: wait for them
-        permits = Permits(session, reclaimable)
+        permits = Permits(session, transaction.reclaimable)
         arrival = int(running.eligible_us[occupant.row]), occupant.number
         who = Claimant(occupant.queue, occupant.priority, asked, owner=False, attained_us=0, arrival=arrival)
         loans = [loan for loan in permits.list_loans(who) if loan.occupant is not occupant]
@@ -80,16 +70,12 @@ def _grow(
     if more is None or releases is None:
         return
     for release in releases:
-        session.give(release)
-        calendar.give(release)
-        reclaimable.give(release, occupant.number)
+        transaction.give(release, occupant.number)
     if any(release.occupant.gang.resize_pause_us for release in releases):
         return  # whoever gives still sits there; it grows when the seats are vacated
     form = whole_form(session.fleet, occupant.gang, sizes_of(occupant.seats))
     more = calendar.name_devices(form, ((more,),))[0][0]
-    session.view.take_seats(need, more)
-    calendar.take(need, more, occupant.end_us)
-    session.charge(occupant.queue, occupant.user, asked)
+    transaction.take(occupant, more, occupant.end_us)
     seats = list(occupant.seats)
     seats[role] = add_seats(seats[role], more)
     occupant.seats, occupant.cause = tuple(seats), Cause.PIN

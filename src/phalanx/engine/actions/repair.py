@@ -112,20 +112,22 @@ def _repair_or_restart(
     if _over_limit(session, row, gang, degraded):
         return None  # others of its queue or user have what it lost; it may still queue again
     if any(len(each.nodes) for each in held):
-        repaired = _repair(view, gang, held, degraded, nodes)
-        if repaired is not None:
-            return Repair(number, repaired)
+        with view.attempt() as keep:
+            repaired = _repair(view, gang, held, degraded, nodes)
+            if repaired is not None:
+                keep()
+                return Repair(number, repaired)
     if degraded.whole:
         return None  # it runs on with fewer
-    for seats in held:
-        view.take_seats(session.need_of(gang, seats.role), seats, sign=-1)
-    for sizes in _sizes(gang, held, degraded):
-        form = whole_form(session.fleet, gang, sizes)
-        found = place(view, Wish(form, 1, nodes)) if find_ceiling(view, form, nodes) else NoPlace()
-        if not isinstance(found, NoPlace):
-            return Restart(number, found[0])
-    for seats in held:
-        view.take_seats(session.need_of(gang, seats.role), seats)
+    with view.attempt() as keep:
+        for seats in held:
+            view.take_seats(session.need_of(gang, seats.role), seats, sign=-1)
+        for sizes in _sizes(gang, held, degraded):
+            form = whole_form(session.fleet, gang, sizes)
+            found = place(view, Wish(form, 1, nodes)) if find_ceiling(view, form, nodes) else NoPlace()
+            if not isinstance(found, NoPlace):
+                keep()
+                return Restart(number, found[0])
     return None
 
 
@@ -169,7 +171,7 @@ def _repair(
 ) -> tuple[Seats, ...] | None:
     """Seats for the lost members beside the healthy ones; all that are needed, or none."""
     seats = list(held)
-    gained: list[Seats] = []
+    gained = False
     for index, role in enumerate(gang.roles):
         now, lost = held[index].members, degraded.lost[index]
         wanted = [size for size in reversed(role.sizes.allowed) if now < size <= now + lost]
@@ -179,12 +181,10 @@ def _repair(
             more = extend(view, gang, tuple(seats), index, size - now, nodes)
             if more is not None:
                 seats[index] = add_seats(seats[index], more)
-                gained.append(more)
+                gained = True
                 break
         else:
             if now < role.sizes.least:
-                for more in gained:
-                    view.take_seats(find_need(view.fleet, gang.roles[more.role].shape), more, sign=-1)
                 return None
     short = any(each.members < role.sizes.least for role, each in zip(gang.roles, seats, strict=True))
     return _close_ranks(view, gang, seats) if gained and not short else None

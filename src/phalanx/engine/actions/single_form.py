@@ -15,17 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from phalanx.engine.ends import expected_ends
-from phalanx.engine.kernels.fill import SlotRoom, choose_nodes
+from phalanx.engine.kernels.fill import SlotRoom, choose_lowest, choose_nodes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.policy import Policy
 from phalanx.engine.prefilter import waiting_rows
 from phalanx.engine.room.view import NOBODY, View, find_need
 from phalanx.engine.session import empty_ceiling
-from phalanx.model.fleet import BoolArray, Fleet, IntArray
-from phalanx.model.form import RoleForm
+from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
+from phalanx.model.form import Form, RoleForm
 from phalanx.model.plan import Bind, Idle, Seats
-from phalanx.model.snapshot import Snapshot
+from phalanx.model.snapshot import Int32Array, Snapshot
 
 #: Up to so many, plain numbers are quicker than arrays. Half of the walks of KTH-SP2 see at most six
 #: waiting and ten running gangs, and an operation on an array costs a microsecond however short it is.
@@ -40,33 +40,43 @@ def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
         return False
     if policy.keep or policy.shares_users or policy.fill != "arrival" or policy.reservations + policy.stops != 1:
         return False
-    form = snapshot.forms[0]
-    role = form.roles[0]
-    if not form.open_size or role.require >= 0 or role.prefer >= 0 or role.segment_size > 1:
-        return False
-    need = find_need(snapshot.fleet, role.shape)
-    return need.missing is None and len(need.columns) == 1 and not (need.unasked or need.share or need.whole)
+    return _find_ground(snapshot.fleet, snapshot.forms[0], snapshot.nodes.in_service).exact
 
 
-def _where_usable(fleet: Fleet, need: Need, usable: BoolArray) -> tuple[BoolArray, bool]:
-    """Nodes that count, and whether all do. Remembered for as long as the same nodes are in service.
+def _find_ground(fleet: Fleet, form: Form, usable: BoolArray) -> _Ground:
+    """What a form means on these nodes. Remembered for as long as the same nodes are in service.
 
     Compared by identity: the columns of a snapshot are read-only, and other nodes in service are another array.
     """
-    found = fleet.needs.get("usable")
-    if not isinstance(found, _Usable) or found.need is not need or found.usable is not usable:
+    found = fleet.needs.get("ground")
+    if not isinstance(found, _Ground) or found.form is not form or found.usable is not usable:
+        role = form.roles[0]
+        need = find_need(fleet, role.shape)
         mask = need.allowed & usable
-        found = _Usable(need, usable, mask, bool(mask.all()))
-        fleet.needs["usable"] = found
-    return found.mask, found.everywhere
+        plain = form.open_size and role.require < 0 and role.prefer < 0 and role.segment_size <= 1
+        exact = plain and need.missing is None and len(need.columns) == 1
+        exact = exact and not (need.unasked or need.share or need.whole)
+        one_each = exact and fleet.walk_trivial and len(fleet.levels) == 1
+        one_each = one_each and bool((fleet.capacity[:, need.columns[0]] == need.amounts[0]).all())
+        most = empty_ceiling(fleet, form, usable) if exact else 0
+        found = _Ground(form, need, usable, mask, bool(mask.all()), exact, one_each, most, {})
+        fleet.needs["ground"] = found
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Usable:
+class _Ground:
+    """A form against the nodes in service."""
+
+    form: Form
     need: Need
     usable: BoolArray
-    mask: BoolArray
-    everywhere: bool
+    mask: BoolArray  # nodes that count
+    everywhere: bool  # whether all do
+    exact: bool  # whether sums decide
+    one_each: bool  # whether every node holds one member or none: then the lowest numbers are the best places
+    most: int  # members were everything empty
+    seats_by_size: dict[int, tuple[Seats, ...]]  # where there is one node only: all seats of a size are the same
 
 
 class SingleFormWalk:
@@ -76,15 +86,20 @@ class SingleFormWalk:
         """Count the slots; nobody has started yet."""
         self.snapshot, self.pending = snapshot, snapshot.pending
         self.role: RoleForm = snapshot.forms[0].roles[0]
-        self.need = find_need(snapshot.fleet, self.role.shape)
-        self._usable = view.usable_by_exempt[NOBODY]
-        self._mask, self._everywhere = _where_usable(snapshot.fleet, self.need, self._usable)
+        ground = self._ground = _find_ground(snapshot.fleet, snapshot.forms[0], view.usable_by_exempt[NOBODY])
+        self.need, self._everywhere = ground.need, ground.everywhere
         # Counted here, not asked of the view: that would keep a row up to date that nobody asks for again.
         self._free = view.free[:, self.need.columns[0]]  # units, of which slots are the whole multiples
-        self.now = self._free // self.need.amounts[0]  # slots of each node
-        if not self._everywhere:
-            self.now *= self._mask
-        self.room = int(np.add.reduce(self.now))  # slots left in all
+        self._alone = len(self._free) == 1
+        if self._alone:
+            # One node: no places to choose between, so nobody asks for the slots of each node.
+            self.now = self._free
+            self.room = int(self._free[0]) // self.need.amounts[0] if self._everywhere else 0
+        else:
+            self.now = self._free // self.need.amounts[0]  # slots of each node
+            if not self._everywhere:
+                self.now *= ground.mask
+            self.room = int(np.add.reduce(self.now))  # slots left in all
         self.binds: list[Bind] = []
         self.reserved = 0  # slots that are free and that the head will need, if anybody asked
 
@@ -97,9 +112,9 @@ class SingleFormWalk:
         sizes = pending.size[rows]
         if self.snapshot.hints.has_elastic and bool(pending.elastic[rows].any()):
             return False
-        if int(np.maximum.reduce(sizes)) > self._most():
+        first: list[int] = sizes[:SHORT].tolist()
+        if (max(first) if len(rows) <= SHORT else int(np.maximum.reduce(sizes))) > self._ground.most:
             return False
-        first = sizes[:SHORT].tolist()
         head = 0
         while head < len(rows) and (size := first[head] if head < SHORT else int(sizes[head])) <= self.room:
             self._start(int(rows[head]), size, self.now)
@@ -118,9 +133,11 @@ class SingleFormWalk:
 
     def measure_idle(self) -> Idle:
         """What is kept for the head, and whether somebody waits whom the free amounts would hold in one piece."""
-        # On one node whatever is free is in one piece.
-        free = self._free if self._everywhere else self._free[self._mask]
-        whole = int(np.add.reduce(free)) // self.need.amounts[0] if len(free) > 1 else self.room
+        # On one node whatever is free is in one piece, and on nodes of one slot every piece is a slot.
+        if self._alone or self._ground.one_each:
+            return Idle(self.need.vector * self.reserved, fragmented=False)
+        free = self._free if self._everywhere else self._free[self._ground.mask]
+        whole = int(np.add.reduce(free)) // self.need.amounts[0]
         waiting: list[int] = waiting_rows(self.snapshot).tolist() if whole > self.room else []
         started = {bind.gang for bind in self.binds}
         fragmented = any(
@@ -130,28 +147,34 @@ class SingleFormWalk:
         )
         return Idle(self.need.vector * self.reserved, fragmented)
 
-    def _most(self) -> int:
-        return empty_ceiling(self.snapshot.fleet, self.snapshot.forms[0], self._usable)
-
     def _start(self, row: int, size: int, slots: IntArray, first: IntArray | None = None) -> Seats:
         """Seat one gang in these slots, in the `first` ones before any other."""
-        if len(slots) == 1:
-            # One node: nothing to choose, and two subtractions instead of five steps over arrays of one.
-            nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
-            self.now, self._free = self.now - size, self._free - size * self.need.amounts[0]
+        if self._alone:
+            seats = self._sit_alone(size)
         else:
             nodes, counts = self._choose(size, slots, self._free, first)
             if not self.binds:
                 self._free = self._free.copy()  # until now it was the view's
             self.now[nodes] -= counts
             self._free[nodes] -= counts * self.need.amounts[0]
+            seats = (Seats(0, nodes, counts, self._no_devices(len(nodes)), size),)
         self.room -= size
-        devices = np.zeros((len(nodes), self.snapshot.nodes.device_free.shape[1]), dtype=np.int16)
-        seats = Seats(0, nodes, counts, devices, size)
-        self.binds.append(Bind(int(self.pending.gang[row]), (seats,), int(self.pending.length_us[row])))
+        self.binds.append(Bind(int(self.pending.gang[row]), seats, int(self.pending.length_us[row])))
+        return seats[0]
+
+    def _sit_alone(self, size: int) -> tuple[Seats, ...]:
+        seats = self._ground.seats_by_size.get(size)
+        if seats is None:
+            nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
+            seats = self._ground.seats_by_size[size] = (Seats(0, nodes, counts, self._no_devices(1), size),)
         return seats
 
+    def _no_devices(self, nodes: int) -> MilliArray:
+        return np.zeros((nodes, self.snapshot.nodes.device_free.shape[1]), dtype=np.int16)
+
     def _choose(self, size: int, slots: IntArray, free: IntArray, first: IntArray | None) -> tuple[IntArray, IntArray]:
+        if self._ground.one_each:
+            return choose_lowest(slots, first, size)
         walked = None if first is None else self._walked(first)
         room = SlotRoom(self.snapshot.fleet, self._walked(slots), [], [self._walked(free)], walked)
         chosen = choose_nodes(room, self.role, size)
@@ -174,7 +197,7 @@ class SingleFormWalk:
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
         if not passing:
             return True
-        many = len(self.now) > 1 and gone_by != NEVER
+        many = not self._alone and gone_by != NEVER
         left = self._left_by_head(head, gone_by) if many else None
         for each in passing:
             size, long = sizes[each], gone[each] > gone_by
@@ -198,16 +221,15 @@ class SingleFormWalk:
         numbers = zip(self.pending.gang[rows].tolist(), gone, strict=True)
         return any(gone_us > gone_by and gangs[number].preemptible for number, gone_us in numbers)
 
-    def _ends_in_all(self) -> tuple[IntArray, IntArray]:
+    def _ends_in_all(self) -> tuple[IntArray, IntArray | Int32Array]:
         """Instant and slots of everything that runs or has just been started, wherever it is."""
         snapshot = self.snapshot
         if snapshot.hints.has_reclaimable or not self._everywhere:
-            _, end, gain = self._ends()
-            return end, gain
+            return self._ends()[1:]
         # Every slot counts, and nobody can have been made to give any back: a gang is its members.
         running = snapshot.running
         rows = running.alive.nonzero()[0]
-        gain = running.members[rows].astype(np.int64)
+        gain: Int32Array = running.members[rows]
         end = self._expected_ends()[rows]
         if not self.binds:
             return end, gain
@@ -232,7 +254,7 @@ class SingleFormWalk:
         node, gain = table.node[rows], table.count[rows].astype(np.int64)
         end = self._expected_ends()[table.running[rows]]
         if not self._everywhere:
-            gain *= self._mask[node]
+            gain *= self._ground.mask[node]
         if not self.binds:
             return node, end, gain
         seats = [bind.seats[0] for bind in self.binds]
@@ -255,7 +277,7 @@ class SingleFormWalk:
         return then
 
 
-def find_start(end: IntArray, gain: IntArray, missing: int) -> tuple[int, int]:
+def find_start(end: IntArray, gain: IntArray | Int32Array, missing: int) -> tuple[int, int]:
     """When ends have given back what is missing, and how much more they have given by then."""
     if len(end) <= SHORT:
         return _find_start_short(end.tolist(), gain.tolist(), missing)

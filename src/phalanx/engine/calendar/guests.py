@@ -34,6 +34,7 @@ class GuestSeats:
         """`promised` are the starts that are reserved or promised so far."""
         self.session, self.timeline, self.promised = session, timeline, promised
         self.now = session.snapshot.now_us
+        # Rule 5 (`wake_at`): no event tells that an owner's time has come, so the plan must ask to be woken.
         self.wake_us = NEVER  # an owner's time comes, and nothing need happen then
         occupants = [] if session.reclaimable is None else session.reclaimable.occupants
         self._guests = [(self._rank(occupant), occupant) for occupant in occupants if occupant.guest is Guest.WHOLE]
@@ -41,6 +42,8 @@ class GuestSeats:
 
     def _rank(self, occupant: Occupant) -> Rank:
         eligible_us = int(self.session.snapshot.running.eligible_us[occupant.row])
+        # The order of `conservative` (priority, eligibility, number): a guest and somebody who waits are compared as if
+        # both still waited.
         return -occupant.priority, eligible_us, occupant.number
 
     def show_to(self, row: int) -> None:
@@ -48,6 +51,7 @@ class GuestSeats:
         pending = self.session.snapshot.pending
         asking = -int(pending.priority[row]), int(pending.eligible_us[row]), int(pending.gang[row])
         for rank, occupant in self._guests:
+            # Behind or equal: to this one the guest is a guest, and its seats are free from the next moment on.
             ahead = rank < asking and not (occupant.gone or occupant.moved)
             if ahead and occupant.number not in self._seated:
                 self._seat(occupant)
@@ -71,15 +75,18 @@ class GuestSeats:
             self._claim(*seated, 1)
 
     def _claim(self, until_us: int, seats: list[tuple[Need, Seats]], sign: int) -> None:
+        # From the next moment on: the present one is on the timeline already, as for every guest.
         if until_us > self.now + 1:
             for need, each in seats:
                 self.timeline.claim_seats(need, each, self.now + 1, until_us, sign)
 
     def choose_leaving(self, form: Form, places: Places) -> list[Release] | None:
         """Guests that leave so that a form has exactly these places now, the last of them first; None if in vain."""
+        # The places are taken first, room or not; where amounts fall below zero, a guest sits too many.
         view = View(self.session.fleet, *self._room(), shared=False, usable=self.session.in_service)
         retake(view, form, places)
         releases: list[Release] = []
+        # Last come, first to go: whoever stands furthest behind in the order leaves before the others do.
         for _, occupant in sorted(self._guests, key=lambda each: each[0], reverse=True):
             short: BoolArray = np.concatenate((view.free, view.device_free), axis=1).min(axis=1) < 0
             if not short.any():
@@ -88,6 +95,7 @@ class GuestSeats:
                 releases.append(Release(occupant, occupant.seats, Cause.GUEST, whole=True))
                 for each in occupant.seats:
                     view.take_seats(self.session.need_of(occupant.gang, each.role), each, sign=-1)
+        # Somebody who is no guest may sit there (an overrun). Then nobody is sent away for nothing (rule 10).
         enough = not bool((view.free < 0).any() or (view.device_free < 0).any())
         return releases if enough else None
 
@@ -104,6 +112,7 @@ class GuestSeats:
             for promise in self.promised()
             if any(not mine.isdisjoint(each.nodes.tolist()) for per_gang in promise.seats for each in per_gang)
         ]
+        # By nodes, not by seats: a guest on a node of the owner's counts as under it, even if both would fit.
         comes_us = max(min(starts, default=NEVER), self.now)
         if self.now + 1 < comes_us < end_us:  # the next moment stands for now, if only the guest were gone
             self.wake_us = min(self.wake_us, comes_us)

@@ -1,8 +1,12 @@
 """The calendar with any number of reservations, promises that are kept, and windows.
 
 Everything that lies ahead is a claim on a `Timeline`: expected ends, reservations of this walk, and under `keep`
-the promises of earlier cycles, which are in it from the beginning. A turn is placed against everybody
-else's claims, never later than its own promise.
+the promises of earlier cycles (`engine.calendar.promises`), which are in it from the beginning. A turn is placed
+against everybody else's claims, never later than its own promise.
+
+This is conservative backfill (`reservations: all`, `keep`), EASY with several reservations, and any policy while a
+maintenance window or an administrator's reservation lies ahead. `choose_calendar` takes `engine.calendar.short`
+wherever that gives the same answers, since it is quicker.
 """
 
 from __future__ import annotations
@@ -12,15 +16,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from phalanx.engine.calendar.guests import GuestSeats
+from phalanx.engine.calendar.promises import KeptPromises
 from phalanx.engine.calendar.timeline import Timeline
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
-from phalanx.engine.order.turns import Offer, Turns, find_over_limit, fit_domain, list_offers
+from phalanx.engine.order.turns import Offer, Turns, fit_domain, list_offers
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
 from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
-from phalanx.engine.session import PlacementKey, Session, empty_ceiling
+from phalanx.engine.session import PlacementKey, Session
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Cause, Guest, Reservation, Seats
@@ -41,8 +46,8 @@ class LongCalendar:
         self.timeline = Timeline(session)
         self.reservations: list[tuple[int, Reservation]] = []  # with the turn
         self._own: Reservation | None = None  # the promise of the turn that is open
-        self._late: set[int] = set()  # turns whose time has come, and a guest still sits at their places
-        self._promises = self._recall_promises() if session.policy.keep else {}
+        self._promises = KeptPromises(session, turns, self.timeline)
+        # With one reservation at most, it is plain whose guest a guest is.
         many = session.policy.keep or session.policy.reservations > 1
         self._guests = GuestSeats(session, self.timeline, self._list_promised) if many else None
 
@@ -51,78 +56,16 @@ class LongCalendar:
         """The time of an owner above a guest comes."""
         return NEVER if self._guests is None else self._guests.wake_us
 
-    # ------------------------------------------------------------------ promises
-
-    def _recall_promises(self) -> dict[int, tuple[Form, Reservation]]:
-        """Promises that still hold, by turn, claimed in the calendar. A void one is simply forgotten."""
-        pending, promises = self.session.snapshot.pending, self.session.snapshot.promises
-        found: dict[int, tuple[Form, Reservation]] = {}
-        newcomer = self._newcomers_priority()
-        for turn in range(len(self.turns)):
-            rows = self.turns.rows_of(turn)
-            promise = promises.get(int(pending.gang[rows[0]]))
-            if promise is None or promise.start_us < self.now:
-                continue
-            if newcomer is not None and int(pending.priority[rows[0]]) < newcomer:
-                continue  # somebody more important has come: this one is placed anew, after them
-            form = self.turns.key_of(turn).form
-            if self._stands(turn, form, promise):
-                found[turn] = (form, promise)
-        return found
-
-    def _newcomers_priority(self) -> int | None:
-        """The highest priority of those who have just come and could take part; the rest disturb nobody."""
-        pending, fresh = self.session.snapshot.pending, self.session.snapshot.fresh
-        highest: int | None = None
-        for turn in range(len(self.turns)) if fresh else ():
-            row = self.turns.rows_of(turn)[-1]
-            if int(pending.gang[row]) not in fresh or not self._takes_part(turn):
-                continue
-            priority = int(pending.priority[row])
-            highest = priority if highest is None else max(highest, priority)
-        return highest
-
-    def _takes_part(self, turn: int) -> bool:
-        """Whether the ends of others could let it start: neither over a limit nor without nodes in service."""
-        key, size = self.turns.key_of(turn), int(self.turns.size[turn])
-        if size > empty_ceiling(self.session.fleet, key.form, self.session.in_service):
-            return False
-        return find_over_limit(self.session, self.turns, turn, Offer(key.form, size, 0)) is None
-
-    def _stands(self, turn: int, form: Form, promise: Reservation) -> bool:
-        """Claim a promise; if something grew into it (an overrun, a window), take it out again."""
-        if self._under_window(turn, promise):
-            return False
-        sound = self._claim_promise(turn, form, promise, -1)
-        if not sound:
-            self._claim_promise(turn, form, promise, 1)
-        if not sound and promise.start_us == self.now and turn not in self._late:
-            self._late.add(turn)  # a guest is counted as gone in the next moment; anybody else is in the way
-            sound = self._stands(turn, form, promise)
-        return sound
-
-    def _claim_promise(self, turn: int, form: Form, promise: Reservation, sign: int) -> bool:
-        start_us = promise.start_us + (turn in self._late)
-        return self.timeline.claim(form, promise.seats, start_us, promise.end_us, sign)
-
     def _list_promised(self) -> list[Reservation]:
         """Starts in the future, and promises of those whose turn has not come yet."""
-        return [reservation for _, reservation in self.reservations] + [each for _, each in self._promises.values()]
-
-    def _under_window(self, turn: int, promise: Reservation) -> bool:
-        exempt = self.turns.key_of(turn).exempt
-        for index, window in enumerate(self.session.snapshot.windows):
-            if index in exempt or window.start_us >= promise.end_us or window.end_us <= promise.start_us:
-                continue
-            mask = self.session.window_masks[index]
-            if any(bool(mask[seats.nodes].any()) for per_gang in promise.seats for seats in per_gang):
-                return True
-        return False
+        return [*self.list_reservations(), *self._promises.list_reservations()]
 
     # ------------------------------------------------------------------ who is worth a look
 
     def worth_a_look(self, block: IntArray) -> BoolArray:
         """Everybody."""
+        # Room may even grow within a walk of this kind, when a turn opens and its promise is lifted, so that no refusal
+        # is remembered.
         return np.ones(len(block), dtype=np.bool_)
 
     def ceiling(self, turn: int) -> int:
@@ -142,21 +85,21 @@ class LongCalendar:
         """What was promised to it is free for it to use, now or at another time."""
         if self._guests is not None:
             self._guests.show_to(int(self.turns.rows[turn]))
-        promised = self._promises.pop(turn, None)
-        self._own = None if promised is None else promised[1]
-        if promised is not None:
-            self._claim_promise(turn, *promised, 1)
+        self._own = self._promises.take_up(turn)
 
     def look_ahead(self) -> None:
         """Every reservation is worked out when it is made."""
 
     def has_room(self, turn: int, offer: Offer) -> bool:
         """By the ceiling of what is free now."""
+        # Now, whatever lies ahead: cheap, and no start is possible without it.
         return find_ceiling(self.session.view, offer.form, self.turns.key_of(turn).exempt) >= offer.size
 
     def find_now(self, turn: int, offer: Offer) -> Places | None:
         """Places that are free for as long as the turn may stay."""
         key, span_us = self.turns.key_of(turn), self._span_us(turn, offer)
+        # One question for both ways to pass: whoever is gone by a reserved start finds the reserved places free over
+        # its span, whoever is not finds only the others.
         places = self.timeline.place_over(key, offer.form, offer.size, self.now, span_us)
         if places is None:
             return None
@@ -167,6 +110,7 @@ class LongCalendar:
     def _fit_domain(self, turn: int, offer: Offer, places: Places, span_us: int) -> Places:
         """An elastic gang goes where most of its range would fit, for as long as it stays."""
         view = self.timeline.view_over(self.turns.key_of(turn).exempt, self.now, self.now + span_us)
+        # `fit_domain` expects the places to be taken, and gives them back before it looks further.
         retake(view, offer.form, places)
         return fit_domain(self.session, view, turn, self.turns, offer, places)
 
@@ -174,11 +118,14 @@ class LongCalendar:
         """Places that are free at this instant. Under a window alone one gets notice, and owes nobody anything."""
         if not (self.reservations or self._promises or self.session.snapshot.windows):
             return None
+        # For the least stretch there is: only what is claimed at this very instant is in the way.
         # A promise that is due waits for its guests in the next moment: nobody else may lodge there meanwhile.
-        span_us = 2 if self._late else 1
+        span_us = 2 if self._promises.some_late else 1
         places = self.timeline.place_over(self.turns.key_of(turn), offer.form, offer.size, self.now, span_us)
         if places is None:
             return None
+        # By nodes, as in `GuestSeats.stays_until_us`. Rule 15 (maintenance): entering a window to come is no debt to an
+        # owner.
         guest = Guest.WHOLE if self._under_reservation(places) else Guest.NO
         return self.name_devices(offer.form, places), guest
 
@@ -194,14 +141,16 @@ class LongCalendar:
 
     def find_promised(self, turn: int) -> Places | None:
         """Its own time has come, at the places named for it: whatever was planned since kept clear of them."""
-        if self._own is None or self._own.start_us != self.now or turn in self._late:
+        # Asked last, when nothing better was found: a promise is an upper bound and not a plan.
+        if self._own is None or self._own.start_us != self.now or self._promises.is_late(turn):
             return None
         return self.name_devices(self.turns.key_of(turn).form, self._own.seats)
 
     def find_owed(self, turn: int) -> tuple[list[Release], Places] | None:
         """As many guests as must leave the places that were named for it."""
-        if self._own is None or turn not in self._late or self._guests is None:
+        if self._own is None or not self._promises.is_late(turn) or self._guests is None:
             return None
+        # Rule 8: the owner takes its seats at its start, whatever the policy says of taking room.
         releases = self._guests.choose_leaving(self.turns.key_of(turn).form, self._own.seats)
         return None if releases is None else (releases, self._own.seats)
 
@@ -212,6 +161,7 @@ class LongCalendar:
     def start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
         """The places leave the room of now, and the calendar until each gang of the turn is expected to end."""
         retake(self.session.view, offer.form, places)
+        # `start_turn` has just written these: each gang of a group with an end of its own.
         for form, own, end_us in self.session.bound[-len(places) :]:
             until_us = end_us
             if guest and self._guests is not None:  # those behind it may not have its seats before the owner does
@@ -232,6 +182,8 @@ class LongCalendar:
         if self.turns.proven[turn]:
             return offer.length_us
         own_end_us = NEVER if self._own is None else self._own.end_us
+        # A reservation at 500 and a default length of 100: until 501, so that the turn finds no place under it. Without
+        # any reservation ahead the default length counts alone.
         starts = (reservation.start_us for _, reservation in self.reservations)
         ahead_us = max((start_us for start_us in starts if start_us < own_end_us), default=self.now)
         return max(offer.length_us, ahead_us + 1 - self.now)
@@ -241,6 +193,7 @@ class LongCalendar:
     def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
         """What may be used from now until then, with releases; a copy of its own."""
         for release in releases:
+            # Put in, looked at, taken out: the timeline has no copy, and is as it was.
             self._shift(release, 1)
         view = self.timeline.view_over(exempt, self.now, max(gone_us, self.now + 1))
         for release in releases:
@@ -250,6 +203,8 @@ class LongCalendar:
     def _shift(self, release: Release, sign: int) -> None:
         for seats in release.seats:
             need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
+            # What is given back is free until the end that the timeline knows of; from there on it was free anyway. Of
+            # a guest that is the next moment, or the time up to which it sits for whoever is looking.
             end_us = release.occupant.end_us
             if release.occupant.guest:
                 guests = None if release.cause is Cause.GUEST else self._guests
@@ -269,6 +224,7 @@ class LongCalendar:
     def name_devices(self, form: Form, places: Places) -> Places:
         """Choose real devices for places that were found by amounts, as long as no device was ever split."""
         view = self.session.view
+        # Once a device was split, lines carry devices and places come with them.
         if view.shared or view.fleet.device_column < 0:
             return places
         chosen: list[tuple[Seats, ...]] = []
@@ -278,6 +234,7 @@ class LongCalendar:
                 devices = view.take(find_need(view.fleet, gang.roles[seats.role].shape), seats.nodes, seats.counts)
                 taken.append(Seats(seats.role, seats.nodes, seats.counts, devices, seats.members))
             chosen.append(tuple(taken))
+        # Role after role, taken so that no two roles get one device, and given back: only `start` takes for good.
         undo(view, form, tuple(chosen))
         return tuple(chosen)
 
@@ -285,10 +242,12 @@ class LongCalendar:
 
     def reserve(self, turn: int, key: PlacementKey) -> bool:
         """The earliest start there is, never later than what was promised."""
+        # Nobody has one under this policy, and a start in the future would be of no use to anybody.
         if self.session.policy.reservations == 0:
             return True  # it stops those behind it, and that is all
         offer = list_offers(self.session, self.turns, turn)[-1]
         promise = self._own
+        # Strictly earlier, or not at all: an equal start elsewhere would move the promise to and fro for nothing.
         latest = NEVER if promise is None else promise.start_us - 1
         found = self.timeline.find_start(key, int(self.turns.size[turn]), self._span_us(turn, offer), latest)
         if found is None and promise is not None:
@@ -297,7 +256,8 @@ class LongCalendar:
             return False
         start_us, places = found
         end_us = start_us + offer.length_us
-        late = promise is not None and start_us == promise.start_us and turn in self._late
+        # From here on everybody behind it is placed around it.
+        late = promise is not None and start_us == promise.start_us and self._promises.is_late(turn)
         self.timeline.claim(key.form, places, start_us + late, end_us)
         gangs = tuple(int(self.session.snapshot.pending.gang[row]) for row in self.turns.rows_of(turn))
         self.reservations.append((turn, Reservation(gangs, start_us, end_us, places)))
@@ -306,7 +266,7 @@ class LongCalendar:
     def list_reserved(self) -> list[tuple[int, int]]:
         """(turn, start) of this walk's reservations, and of promises to those whose turn has not come."""
         reserved = [(turn, reservation.start_us) for turn, reservation in self.reservations]
-        return reserved + [(turn, promise.start_us) for turn, (_, promise) in self._promises.items()]
+        return reserved + self._promises.list_starts()
 
     def list_reservations(self) -> tuple[Reservation, ...]:
         """The reservations of this walk, in order of turns."""
@@ -330,6 +290,7 @@ class LongCalendar:
             lanes = self.timeline.lanes(role.shape, key.exempt, windows=False)
             cut = self.timeline.lanes(role.shape, key.exempt)
             size = role.size or int(self.turns.size[turn])
+            # Members that fit now for the whole run, with the windows cut out and without.
             without, within = (
                 int(each.slots_over(self.now, offer.length_us, len(self.session.fleet)).sum()) for each in (lanes, cut)
             )

@@ -1,4 +1,10 @@
-"""What the walk, and whoever makes room or grows, may ask of what lies ahead.
+"""What the walk, and whoever makes room or grows, may ask of what lies ahead: this is where the backfill is.
+
+A blocked gang at the head of the order gets a reservation (`reserve`): the earliest start that there is, with places.
+Those behind it may start now if that does not delay it (`find_now`): they are gone by its start (EASY's shadow time),
+or sit where it will not (EASY's extra nodes, but with places). With more `Policy.reservations` others who are blocked
+have one too; with all of them, kept, this is conservative backfill. Whoever states no walltime proves no end, and may
+stand where a reservation lies as a *guest* only (rule 8).
 
 Two calendars stand behind this port. `engine.calendar.short` knows ends and one reservation per pool: room
 then only grows with time except at the reservations' starts, so a few arrays answer everything. `engine.calendar.long`
@@ -25,7 +31,7 @@ from phalanx.model.reason import Code
 
 
 class RoomAhead(Protocol):
-    """RoomAhead now and under the reservations: all that making room and growing need to know."""
+    """Room now and under the reservations: all that making room and growing need to know."""
 
     def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
         """What may be used from now until `gone_us` if these releases were made. The view may be written to."""
@@ -43,6 +49,7 @@ class RoomAhead(Protocol):
         """The same places with devices that are really free now."""
         ...
 
+    # What is written down below is final for this cycle; `trial` above is the same question without consequences.
     def give(self, release: Release) -> None:
         """Seats are given back for good."""
         ...
@@ -64,9 +71,10 @@ class Calendar(RoomAhead, Protocol):
         ...
 
     # -- who is worth a look
+    # Cheap answers for whole blocks of turns come first. They may err by a needless look, never by a missed start.
 
     def worth_a_look(self, block: IntArray) -> BoolArray:
-        """Of turns that fill around reservations, those not yet known to fail. RoomAhead only shrinks within a walk."""
+        """Of turns that fill around reservations, those not yet known to fail. Room only shrinks within a walk."""
         ...
 
     def ceiling(self, turn: int) -> int:
@@ -78,10 +86,12 @@ class Calendar(RoomAhead, Protocol):
         ...
 
     def forget_refusals(self) -> None:
-        """RoomAhead was given back: whoever was known to fail may fit now."""
+        """Room was given back: whoever was known to fail may fit now."""
         ...
 
     # -- starting
+    # Places that are found are held until `start`, which is the only commitment: between the two the walk writes the
+    # start into the session.
 
     def open_turn(self, turn: int) -> None:
         """Its turn has come: what was promised to it is its own again."""
@@ -120,6 +130,8 @@ class Calendar(RoomAhead, Protocol):
         ...
 
     # -- reserving
+    # The least size, at one instant, at one set of places (rule 3). Whether that instant may move later is rule 4:
+    # under `replan` it is forgotten with the cycle, under `keep` it comes back as a promise.
 
     def reserve(self, turn: int, key: PlacementKey) -> bool:
         """A blocked turn gets the earliest start there is; False if none could be found."""

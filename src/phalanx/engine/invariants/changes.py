@@ -1,4 +1,8 @@
-"""What a plan does to running gangs: sizes, seats, moves, repairs; each by itself, whoever gains by it."""
+"""What a plan does to running gangs: sizes, seats, moves, repairs; each by itself, whoever gains by it.
+
+Whether somebody had the right to make a gang change is for `rights`. Here is what no right can excuse: a rigid gang
+that is resized, a move that loses work, members that swap devices without leaving, a repair that drops healthy seats.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ class Change:
     row: int
     decision: Resize | Evict | Move | Repair | Restart
     before: Held
+    # Read off the snapshot and off the decision: a plan says how a gang sits afterwards, never the difference.
     after: Held  # nothing, if it is evicted
 
     @property
@@ -56,6 +61,7 @@ class Change:
 def check_who_changes(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     """Only what runs can be changed, and only once; who was degraded can only be repaired."""
     rows = find_rows(snapshot)
+    # A plan says once how a gang shall sit afterwards; a second word about it would contradict the first.
     changed = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
     for gang, times in Counter(decision.gang for decision in changed).items():
         if times > 1:
@@ -66,9 +72,11 @@ def check_who_changes(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             yield Violation(Promise.ONCE, f"{name} does not run, and is told to {type(decision).__name__.lower()}")
             continue
         degraded = snapshot.degraded.get(decision.gang)
+        # It waits for seats that others are leaving (a claim), and has no processes that could be told anything.
         if int(snapshot.running.start_us[row]) > snapshot.now_us:
             yield Violation(Promise.ONCE, f"{name} has not begun, and is told to {type(decision).__name__.lower()}")
         if isinstance(decision, Repair | Restart):
+            # One that runs on with fewer members may get them back, but has nothing to start anew for.
             if degraded is None or (degraded.whole and isinstance(decision, Restart)):
                 yield Violation(Promise.DEGRADED, f"{name} is repaired, and nothing is wrong with it")
         elif degraded is not None and not degraded.whole and not _lets_go(decision):
@@ -97,6 +105,7 @@ def claim_of(snapshot: Snapshot, change: Change) -> Claim | None:
     decision, gang, now = change.decision, change.gang, snapshot.now_us
     if isinstance(decision, Evict):
         return None
+    # Then every seat is a new one and has to stand all tests; otherwise only what was gained.
     anew = isinstance(decision, Move | Restart)
     repaired = isinstance(decision, Repair | Restart)
     end_us = expected_end(snapshot, change.row)
@@ -104,6 +113,7 @@ def claim_of(snapshot: Snapshot, change: Change) -> Claim | None:
         believed_us = now + (snapshot.default_length_us if gang.walltime_us is None else gang.walltime_us)
         # Whoever never stopped may be further than that, and is sooner done with more members.
         end_us = min(end_us, believed_us) if snapshot.degraded[change.number].whole else believed_us
+    # A node where it has no more members than before was checked when it sat down there.
     held = frozenset() if anew else frozenset(change.after) - frozenset(change.gained)
     verb = type(decision).__name__.lower() + "s"
     return Claim(change.number, gang, decision.seats, now, end_us, verb, held=held, ranked=anew, spares=repaired)
@@ -127,6 +137,7 @@ def _check_devices(snapshot: Snapshot, change: Change) -> Iterator[Violation]:
     """Where members stay they keep their devices; nobody swaps one for another without leaving."""
     if isinstance(change.decision, Move | Restart):
         return
+    # Processes keep the devices they have open: fewer members hold a part of the old ones, more hold all of them.
     for at in sorted(set(change.before) & set(change.after)):
         (was, old), (now, new) = change.before[at], change.after[at]
         fewer = all(a <= b for a, b in zip(new, old, strict=True))
@@ -148,20 +159,24 @@ def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: 
     story = f"{story} ({decision.cause.value})"
     if not gang.elastic:
         yield Violation(Promise.SIZE, f"{story}, and is rigid")
+    # Only elastic roles may change at all; `check_claim` finds a rigid role of another size.
     grown = _members(gang, change.after) - _members(gang, change.before)
     match decision.cause:
         case Cause.LOAN | Cause.GUEST:
             if change.gained or grown >= 0:
                 yield Violation(Promise.SIZE, f"{story}: it gives back nothing, or gets something for it")
+            # A pinned gang has no surplus: a person said how large it shall be (rule 15, resize).
             if pin is not None:
                 yield Violation(Promise.SIZE, f"{story}, and a person pinned it at {pin}")
         case Cause.PIN:
+            # On the way to a pinned size there are no stops: it is reached or left alone.
             if pin is None or _members(gang, change.after) != pin:
                 yield Violation(Promise.SIZE, f"{story}, and {pin} is wanted")
         case Cause.GROW:
             yield from _check_growth(snapshot, change, policy, story)
         case Cause.DRAIN:
             yield from _check_left(snapshot, change, story)
+        # Preempt, reclaim and turn take whole gangs; a resize for one of them would be half a gang.
         case _:
             yield Violation(Promise.SIZE, f"{story}: that takes a whole gang")
 
@@ -169,8 +184,10 @@ def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: 
 def _check_growth(snapshot: Snapshot, change: Change, policy: Policy, story: str) -> Iterator[Violation]:
     cool_us = int(snapshot.running.cool_until_us[change.row])
     grown = _members(change.gang, change.after) > _members(change.gang, change.before)
+    # Growth is by idle room only, on top of what it has. A swap of seats under this name would be a move in disguise.
     if change.given or not grown or not policy.grows or change.number in snapshot.pins:
         yield Violation(Promise.SIZE, f"{story}, which is no growth, or nobody's to decide")
+    # Rule 16 (growth pays): after a resize a gang rests, or it would pay its pause again and again.
     if cool_us > snapshot.now_us:
         yield Violation(Promise.SIZE, f"{story} before its cool-down is over at {cool_us}")
 
@@ -180,6 +197,7 @@ def _check_left(snapshot: Snapshot, change: Change, story: str) -> Iterator[Viol
     bad = _nodes_to_leave(snapshot, change)
     if not any(node in bad for _, node in change.before):
         yield Violation(Promise.SIZE, f"{story}, and sits on no node that it should leave")
+    # Half a way out is a pause paid for nothing: the node still cannot be taken down.
     if any(node in bad for _, node in change.after):
         yield Violation(Promise.SIZE, f"{story}, and still sits on a node that it should leave")
 
@@ -192,6 +210,7 @@ def _nodes_to_leave(snapshot: Snapshot, change: Change) -> set[int]:
     lead_us = gang.resize_pause_us if isinstance(change.decision, Resize) else 0  # it leaves after its pause
     for window in snapshot.windows:
         invited = gang.user in window.users or bool(above & set(window.queues))
+        # Earlier by its pause, so that it is gone when the window opens, and not on its way.
         if window.start_us - lead_us <= snapshot.now_us < window.end_us and not invited:
             bad |= {index for index, name in enumerate(names) if name in window.nodes}
     return bad
@@ -213,11 +232,13 @@ def _check_move(snapshot: Snapshot, change: Change, policy: Policy) -> Iterator[
     gang = change.gang
     if not gang.preemptible or gang.snapshot is None:
         yield Violation(Promise.MOVE, f"{gang.name} is moved, and cannot save its work or may not be stopped")
+    # A move is no resize: whoever needs its place may not shrink it by the way.
     if sizes_of(gang, change.before) != sizes_of(gang, change.after):
         story = f"from {sizes_of(gang, change.before)} to {sizes_of(gang, change.after)}"
         yield Violation(Promise.MOVE, f"{gang.name} is moved and changes its size {story}")
     if change.before == change.after:
         yield Violation(Promise.MOVE, f"{gang.name} is moved to where it is")
+    # Draining moves gangs under every policy (rule 15, drain); making room by moves is for some.
     if "move" not in policy.takes and not has_to_leave(snapshot, change):
         yield Violation(Promise.MOVE, f"{gang.name} is moved, and {policy.name} moves nobody")
 
@@ -226,6 +247,7 @@ def _check_mended(snapshot: Snapshot, change: Change, *, whole: bool) -> Iterato
     """A repair keeps every healthy seat that makes up a size the gang may have; nobody gets more than it had."""
     gang, lost = change.gang, snapshot.degraded[change.number].lost
     before, after = sizes_of(gang, change.before), sizes_of(gang, change.after)
+    # A repair gives back what was lost. More would be growth, without its rules.
     if any(now > was + more for now, was, more in zip(after, before, lost, strict=True)):
         yield Violation(Promise.DEGRADED, f"{gang.name} had {before}, lost {list(lost)} and is repaired to {after}")
     between = any(size not in role.sizes.allowed for role, size in zip(gang.roles, before, strict=True))
@@ -243,9 +265,11 @@ def check_minimums(snapshot: Snapshot, plan: Plan, changes: Sequence[Change]) ->
     names = snapshot.fleet.names
     for change in changes:
         called = isinstance(change.decision, Resize) and change.decision.cause in (Cause.LOAN, Cause.GUEST)
+        # Whoever is preemptible may be made to leave as a whole, so that no seat of it is sacred.
         if change.gang.preemptible or not called:
             continue
         end_us, above = expected_end(snapshot, change.row), set(_queues_above(snapshot, change))
+        # Under a reservation it lives on sufferance; elsewhere its minimum is its own.
         ahead = [each for each in plan.reservations if each.start_us < end_us and snapshot.running.guest[change.row]]
         lent = {int(node) for each in ahead for per_gang in each.seats for seats in per_gang for node in seats.nodes}
         for window in snapshot.windows:
@@ -257,6 +281,7 @@ def check_minimums(snapshot: Snapshot, plan: Plan, changes: Sequence[Change]) ->
                 sum(count for (at, node), (count, _) in held.items() if at == role and node not in lent)
                 for held in (change.before, change.after)
             )
+            # It may have had too little there before: then at least none of that is taken.
             if has < min(had, each.sizes.least):
                 story = f"{change.gang.name} keeps {has} of {had} members of {each.name} where it may stay"
                 yield Violation(Promise.WINDOW if snapshot.windows else Promise.RESERVATION, story)
@@ -275,10 +300,12 @@ def check_vacated(snapshot: Snapshot, changes: Sequence[Change]) -> Iterator[Vio
     room = Recount(snapshot, gone)
     for change in changes:
         claim = claim_of(snapshot, change)
+        # Everybody who changes sits down at once on what stays free of those who have not left yet.
         if claim is not None:
             room.take(claim)
         if isinstance(change.decision, Resize) and change.gang.resize_pause_us:
             for (role, node), (count, devices) in change.given.items():
+                # The seats it gives up on this node, still in use until its pause is over.
                 left = change.after.get((role, node), (0, (0,) * len(devices)))
                 used = np.array(devices, dtype=np.int64) - np.array(left[1], dtype=np.int64)
                 room.occupy(node, change.gang, role, count - left[0], used)

@@ -1,4 +1,7 @@
-"""The promises, and what is said when one does not hold."""
+"""The promises, and what is said when one does not hold.
+
+Findings are values and not exceptions: a test wants to see all of them, and a planted bug is recognised by its code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A plan against the snapshot it was made from: who may start, where, and what is promised to the rest."""
+"""A plan against the snapshot it was made from: who may start, where, and what is promised to the rest.
+
+Safety only: that a plan breaks nothing. Whether it is a good one (nobody idles beside room, the head of the order
+starts as early as it can) is held by the oracles and property tests, which may look at more than one cycle.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +69,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
     found += _check_reservations(snapshot, plan, changes)
     found += _check_how_many(snapshot, plan, policy)
     found += _check_reasons(snapshot, plan, {bind.gang for bind in binds})
+    # Both replay the plan and would stumble over seats that are none; they come last, and only for a sound plan.
     if not found:
         found += check_rights(snapshot, plan, changes, policy)
         found += _check_calendar(snapshot, plan, changes, starts, kept, promised)
@@ -73,6 +78,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
 
 def _claim(snapshot: Snapshot, bind: Bind) -> Claim:
     gang, now = snapshot.gangs[bind.gang], snapshot.now_us
+    # Until its believed end: the calendar counts on that, right or wrong (rule 6).
     return Claim(bind.gang, gang, bind.seats, now, now + bind.length_us, "starts")
 
 
@@ -84,11 +90,13 @@ def _check_start(snapshot: Snapshot, bind: Bind) -> Iterator[Violation]:
     if bind.guest is Guest.SURPLUS and not gang.elastic:
         yield Violation(Promise.GUEST, f"{gang.name} starts as a guest with its surplus, and has none")
     members = sum(seats.members for seats in bind.seats if gang.roles[seats.role].sizes.elastic)
+    # Fewer is allowed: a pinned size that does not fit stays wanted, and the gang starts at its least (rule 15).
     if pin is not None and members > pin:
         yield Violation(Promise.SIZE, f"{gang.name} starts with {members} elastic members, and {pin} are wanted")
 
 
 def _claims(snapshot: Snapshot, reservation: Reservation) -> Iterator[Claim]:
+    # Without split devices a reservation is by amounts, and devices are named at the start.
     shared = snapshot.nodes.shared
     for number, seats in zip(reservation.gangs, reservation.seats, strict=True):
         gang = snapshot.gangs[number]
@@ -103,6 +111,7 @@ def _check_turns(snapshot: Snapshot, plan: Plan, binds: Sequence[Bind]) -> Itera
     pending = snapshot.pending
     gates = dict(zip(list_alive(pending.alive, pending.gang), list_alive(pending.alive, pending.gate), strict=True))
     started = {bind.gang for bind in binds}
+    # A start and a promise exclude each other, which is why both are counted in one go.
     promised = [gang for reservation in plan.reservations for gang in reservation.gangs]
     for gang, times in Counter([*(bind.gang for bind in binds), *promised]).items():
         name = name_of(snapshot, gang)
@@ -112,6 +121,7 @@ def _check_turns(snapshot: Snapshot, plan: Plan, binds: Sequence[Bind]) -> Itera
             yield Violation(Promise.ONCE, f"{name} does not wait, and is started or promised")
         elif gates[gang]:
             yield Violation(Promise.GATED, f"{name} is held back by gate {gates[gang]}, and is started or promised")
+    # Rule 2 (who reserves): what can never run reserves nothing and holds up nobody.
     for gang in sorted(({*snapshot.judged, *plan.infeasible} & {*promised}) | ({*plan.infeasible} & started)):
         yield Violation(Promise.INFEASIBLE, f"{name_of(snapshot, gang)} can never run, and starts or reserves")
 
@@ -124,6 +134,7 @@ def _check_together(snapshot: Snapshot, numbers: Iterable[int], verb: str) -> It
     for group in sorted({groups[number] for number in chosen} - {-1}):
         waiting = {number for number, other in groups.items() if other == group}
         together = snapshot.gangs[min(waiting)].together
+        # All that still wait for their first start, and as many as were announced: an incomplete group has a gate.
         if not waiting <= chosen or together is None or len(waiting) != together.gangs:
             names = ", ".join(name_of(snapshot, number) for number in sorted(waiting & chosen))
             yield Violation(Promise.TOGETHER, f"{names} {verb} without the rest of their group")
@@ -134,6 +145,7 @@ def _check_together(snapshot: Snapshot, numbers: Iterable[int], verb: str) -> It
 
 def _check_room(snapshot: Snapshot, changes: Sequence[Change], claims: Sequence[Claim]) -> Iterator[Violation]:
     """Everybody at once as the plan has it: those who start and change, beside those who stay as they are."""
+    # Gangs that change are taken out whole and seated anew as the plan has them: sums see no order of steps.
     room = Recount(snapshot, gone=[change.row for change in changes])
     for claim in claims:
         room.take(claim)
@@ -148,6 +160,7 @@ def check_limits(snapshot: Snapshot, starts: Sequence[Claim], changes: Sequence[
     for change in changes:
         fleet = snapshot.fleet
         after = vector_of(fleet, change.gang, change.after)
+        # With its sign: what one gang gives back, another of the same queue may get in the same plan.
         moved.append((change.gang, after - vector_of(fleet, change.gang, change.before)))
     by_user: dict[int, list[IntArray]] = {}
     by_queue: dict[int, list[IntArray]] = {}
@@ -160,6 +173,7 @@ def check_limits(snapshot: Snapshot, starts: Sequence[Claim], changes: Sequence[
         ("user", users, snapshot.users, by_user),
     ):
         for index, moves in units_of_each.items():
+            # Being above a limit is no fault (it may have been lowered since); getting more of that kind is.
             gets = sum((np.maximum(each, 0) for each in moves), nothing)
             limit, usage = columns.limit[index], columns.usage[index] + sum(moves, nothing)
             for kind in np.flatnonzero((limit >= 0) & (gets > 0) & (usage > limit)).tolist():
@@ -187,6 +201,7 @@ def _check_how_many(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[
     if policy.reservations >= EVERYONE:
         return
     # A policy that stops behind its blocked head keeps everything for that head: that is a reservation too.
+    # K is counted per pool of nodes (rule 2): gangs that could never sit on the same node do not compete.
     granted = max(policy.reservations, int(policy.stops))
     pools = [_pool(snapshot, reservation) for reservation in plan.reservations]
     for index, pool in enumerate(pools):  # they are listed as they were granted
@@ -203,6 +218,7 @@ def _check_reasons(snapshot: Snapshot, plan: Plan, started: set[int]) -> Iterato
         return
     for row in np.flatnonzero(snapshot.pending.alive).tolist():
         number, code = int(snapshot.pending.gang[row]), int(plan.verdicts.codes[row])
+        # Both ways: a gang that starts has no reason to wait, and nobody waits without one.
         if (code == Code.NONE) != (number in started):
             story = "starts, and is told why not" if code else "waits, and is not told why"
             yield Violation(Promise.REASON, f"{name_of(snapshot, number)} {story}")
@@ -210,6 +226,7 @@ def _check_reasons(snapshot: Snapshot, plan: Plan, started: set[int]) -> Iterato
 
 def _pool(snapshot: Snapshot, reservation: Reservation) -> frozenset[int]:
     """Nodes in service that admit a member of any role and hold one when empty."""
+    # Candidate nodes of any role: two gangs compete as soon as one member of each could want the same node.
     shapes = {role.shape for number in reservation.gangs for role in snapshot.gangs[number].roles}
     service = np.flatnonzero(snapshot.nodes.in_service).tolist()
     return frozenset(node for node in service if any(_could_hold(snapshot, node, shape) for shape in shapes))
@@ -239,10 +256,12 @@ def _check_calendar(
     guests |= {int(snapshot.running.gang[row]) for row in running if snapshot.running.guest[row]} - {-1}
     changed = {change.row for change in changes}
     for at_us in sorted({claim.start_us for claim in promised}):
+        # Whoever this plan changes is among the claims, with the seats it has afterwards.
         gone = [row for row in running if row in changed or expected_end(snapshot, row) <= at_us]
         gone += [row for row in running if snapshot.running.guest[row]]
         room = Recount(snapshot, gone)
         for claim in (*starts, *kept, *promised):
+            # An end at that very instant is in time: who ends by the shadow time delays nobody (rule 3).
             if claim.start_us <= at_us < claim.end_us and claim.number not in guests:
                 room.take(claim)
         for found in room.check(f"those expected at {at_us}"):

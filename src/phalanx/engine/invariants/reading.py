@@ -1,4 +1,7 @@
-"""Plain readings of a snapshot that the checks share: domains, labels, amounts, room."""
+"""Plain readings of a snapshot that the checks share: domains, labels, amounts, room.
+
+What the engine has a fast way for is done here the slow way, node by node: a mistake that both shared would go unseen.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +67,7 @@ def held_by(snapshot: Snapshot, row: int) -> Held:
     """What a running row sits on."""
     table, held = snapshot.allocations, {}
     for at in np.flatnonzero(table.alive & (table.running == row)).tolist():
+        # By place and not as `Seats`: two sets of seats are compared node by node, whatever their order.
         held[int(table.role[at]), int(table.node[at])] = int(table.count[at]), tuple(table.devices[at].tolist())
     return held
 
@@ -93,6 +97,7 @@ def vector_of(fleet: Fleet, gang: Gang, held: Held) -> IntArray:
 def expected_end(snapshot: Snapshot, row: int) -> int:
     """When a running row is expected to give its room back (rule 7)."""
     start, length, now = int(snapshot.running.start_us[row]), int(snapshot.running.length_us[row]), snapshot.now_us
+    # Written anew and not taken from `engine.ends`, so that a change there is noticed here.
     return start + length if start + length > now else now + max(OVERRUN_LEAST_US, (now - start) // 10)
 
 
@@ -111,6 +116,7 @@ def name_of(snapshot: Snapshot, number: int) -> str:
 def units_of(fleet: Fleet, shape: Shape) -> list[int]:
     """What one member takes of every kind of the fleet; a kind that no node has makes it more than anybody has."""
     if any(kind not in fleet.kinds for kind, _ in shape.need):
+        # Such a gang must never be seated; if it is, the recount falls far below zero.
         return [1 << 40 for _ in fleet.kinds]
     return [shape.amount(kind) for kind in fleet.kinds]
 
@@ -127,6 +133,7 @@ def domain_of(fleet: Fleet, level: str, node: int) -> tuple[object, ...]:
     """The domain of a node, by its whole path; a node without the label is alone there."""
     path: list[object] = []
     for name in fleet.levels:
+        # A number where the label is missing: no label is a number, so that it meets nobody else's.
         path.append(node if name == NODE_LEVEL else fleet.nodes[node].labels.get(name, node))
         if name == level:
             break
@@ -137,6 +144,7 @@ def admits(node: Node, shape: Shape) -> bool:
     """Whether labels and taints let such a member onto a node."""
     if not set(node.taints) <= set(shape.tolerate):
         return False
+    # A label called `node` goes before the node's name, as in `Fleet`.
     labels = {NODE_LEVEL: node.name, **node.labels}
     return all(labels.get(label) in values for label, values in shape.select)
 
@@ -147,6 +155,7 @@ class Recount:
     def __init__(self, snapshot: Snapshot, gone: Iterable[int] = ()) -> None:
         """Everybody who runs sits; `gone` are running rows that do not."""
         self.fleet = snapshot.fleet
+        # From capacity down, never from the snapshot's own free columns: those are what is to be checked.
         self.free = snapshot.fleet.capacity.copy()
         self.devices = snapshot.fleet.device_capacity.astype(np.int64)
         left = set(gone)
@@ -162,6 +171,7 @@ class Recount:
             units = np.array(units_of(self.fleet, claim.gang.roles[seats.role].shape), dtype=np.int64)
             for node, count, devices in zip(seats.nodes.tolist(), seats.counts.tolist(), seats.devices, strict=True):
                 self.free[node] -= count * units
+                # A reservation without named devices takes amounts only; which devices, is chosen when it starts.
                 if claim.names_devices:
                     self.devices[node] -= devices
 
@@ -172,6 +182,7 @@ class Recount:
 
     def check(self, who: str) -> Iterator[Violation]:
         """No amount and no device below zero."""
+        # Everything that falls below zero is told, not only the first: one mistake often shows in several places.
         for node, name in enumerate(self.fleet.names):
             for kind, left in zip(self.fleet.kinds, self.free[node].tolist(), strict=True):
                 if left < 0:

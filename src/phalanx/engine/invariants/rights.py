@@ -37,6 +37,7 @@ class _Taker:
     number: int
     queue: int
     priority: int
+    # What the orders of rules 8, 9 and 14 compare, and nothing more of the gang.
     attained_us: int
     arrival: tuple[int, int]
     asked: IntArray
@@ -44,16 +45,20 @@ class _Taker:
 
 def check_rights(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], policy: Policy) -> Iterator[Violation]:
     """Everything that is taken is taken by somebody who may, and who gets it."""
+    # First what needs no order; then the plan once more from the top, as it was decided.
     yield from _check_evictions(snapshot, plan, changes, policy)
     replay = _Replay(snapshot, policy)
     by_taker: dict[int, list[Change]] = {}
     for change in changes:
         if change.beneficiary is not None:
             by_taker.setdefault(change.beneficiary, []).append(change)
+        # For nobody in particular (a drain, a pin): counted before any start. Growth comes after the last start, and
+        # counts against nobody here.
         elif not (isinstance(change.decision, Resize) and change.decision.cause is Cause.GROW):
             replay.charge(change, -1, +1)
     binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
     for unit in list_units(snapshot, binds):
+        # A release names one gang of a group, whichever; each of them may be the one.
         for taker in replay.takers(unit):
             if taker.number in by_taker:
                 yield from replay.check(taker, by_taker.pop(taker.number))
@@ -76,6 +81,7 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
         decision = change.decision
         if not isinstance(decision, Resize | Evict):
             continue
+        # Rule 10: nothing is evicted for a gang that then does not start. These causes need somebody who gains by it.
         for_somebody = decision.cause in (Cause.LOAN, Cause.PREEMPT, Cause.RECLAIM, Cause.GUEST, Cause.TURN)
         gets = decision.beneficiary in starts or (isinstance(decision, Resize) and decision.beneficiary in pinned)
         if (for_somebody or decision.beneficiary is not None) and not gets:
@@ -84,6 +90,7 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
             yield Violation(Promise.EVICTION, story)
         if isinstance(decision, Evict):
             yield from _check_victim(snapshot, change, decision, policy)
+    # A move names nobody, so all that can be asked is that somebody starts in the same plan.
     if any(isinstance(change.decision, Move) for change in changes) and not starts:
         for change in changes:
             if isinstance(change.decision, Move) and not has_to_leave(snapshot, change):
@@ -92,10 +99,13 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
 
 def _check_victim(snapshot: Snapshot, change: Change, decision: Evict, policy: Policy) -> Iterator[Violation]:
     running, row, name = snapshot.running, change.row, change.gang.name
+    # A degraded gang runs nothing, and letting go of what it holds takes no work from it.
     if not change.gang.preemptible and change.number not in snapshot.degraded:
         yield Violation(Promise.EVICTION, f"{name} is evicted ({decision.cause.value}) and is not preemptible")
     if decision.cause is Cause.DRAIN and not has_to_leave(snapshot, change):
         yield Violation(Promise.EVICTION, f"{name} is evicted from nodes that nobody has to leave")
+    # Guests were told at their start, turns have a quantum of their own, and who drains must go: only these two are
+    # held to a least run time and a count.
     if decision.cause not in (Cause.PREEMPT, Cause.RECLAIM):
         return
     if int(running.evictions[row]) >= policy.max_evictions:
@@ -110,6 +120,7 @@ def list_units(snapshot: Snapshot, binds: Sequence[Bind]) -> Iterator[list[Bind]
     waiting = find_waiting(snapshot)
     for at, bind in enumerate(binds):
         group = int(snapshot.pending.group[waiting[bind.gang]])
+        # A negative key of its own for whoever starts alone; dicts keep the order of first mention.
         groups.setdefault(group if group >= 0 else -1 - at, []).append(bind)
     yield from groups.values()
 
@@ -124,6 +135,7 @@ class _Replay:
         self.waiting = find_waiting(snapshot)
         service = snapshot.nodes.in_service
         history = snapshot.queues.decayed if snapshot.queues.decayed.any() else None
+        # Shares are of what is in service: what is down cannot be anybody's.
         capacity = snapshot.fleet.capacity[service].sum(axis=0)
         self.standing = Standing(snapshot.queues, capacity, self._demand(), history)
 
@@ -131,6 +143,7 @@ class _Replay:
         """Usage and what those who could have a turn would take at their largest."""
         demand = self.snapshot.queues.usage.copy()
         for number, row in self.waiting.items():
+            # Rule 11: demand is usage and what waits, at its largest; whoever cannot have a turn demands nothing.
             if not self.snapshot.pending.gate[row] and number not in self.snapshot.judged:
                 gang = self.snapshot.gangs[number]
                 most = self._asks(number, [role.sizes.most for role in gang.roles])
@@ -159,6 +172,7 @@ class _Replay:
 
     def takers(self, unit: Sequence[Bind]) -> Iterator[_Taker]:
         """The gangs of a start, each asking for all of it."""
+        # A group starts as a whole, so that each of its gangs needs room for all.
         asked = sum((self._asks(bind.gang, self._first_sizes(bind)) for bind in unit[1:]),
                     self._asks(unit[0].gang, self._first_sizes(unit[0])))  # fmt: skip
         pending = self.snapshot.pending
@@ -174,6 +188,7 @@ class _Replay:
         own = next((change for change in changes if change.number == number), None)
         asked = np.zeros(len(self.snapshot.fleet.kinds), dtype=np.int64)
         if own is not None:
+            # Its growth was counted with those who change for nobody; for the comparison it must not have happened yet.
             self.charge(own, +1, -1)  # as it was before it grew
             fleet = self.snapshot.fleet
             asked = vector_of(fleet, own.gang, own.after) - vector_of(fleet, own.gang, own.before)
@@ -186,6 +201,7 @@ class _Replay:
         sizes = [seats.members for seats in bind.seats]
         if self.policy.moldable or bind.gang in self.snapshot.pins:
             return sizes
+        # Rights are for starting at the minimum. Surplus is shared out afterwards, from what is idle.
         return [min(size, role.sizes.least) for size, role in zip(sizes, gang.roles, strict=True)]
 
     def start(self, unit: Sequence[Bind]) -> None:
@@ -200,6 +216,7 @@ class _Replay:
         """What one start takes, compared before the taking and then counted."""
         for change in given:
             yield from self._check_right(taker, change)
+        # Rule 8 compares standings before the taking, rule 9 looks at guarantees after it.
         for change in given:
             self.charge(change, -1, +1)
         yield from self._check_guarantees(taker, given)
@@ -213,10 +230,13 @@ class _Replay:
         match decision.cause:
             case Cause.LOAN:
                 same = queue == taker.queue
+                # Equal priority is enough for surplus, which is on loan, and not for a minimum.
                 fine = taker.priority >= priority if same else self.standing.better(taker.queue, queue)
                 if "shrink" not in takes or not fine:
                     yield Violation(Promise.RIGHTS, f"{story}: neither its equal nor of a better queue")
             case Cause.PREEMPT:
+                # Strictly higher, by the integer alone: laxity and age never evict (rule 9), or equals would evict each
+                # other.
                 if "preempt" not in takes or queue != taker.queue or taker.priority <= priority:
                     yield Violation(Promise.RIGHTS, f"{story}: {taker.priority} against {priority}, or another queue")
             case Cause.RECLAIM:
@@ -224,6 +244,7 @@ class _Replay:
                     yield Violation(Promise.RIGHTS, f"{story} inside one queue, or where nobody reclaims")
             case Cause.GUEST:
                 guest = Guest(int(running.guest[row]))
+                # No priority and no standing: a guest was told at its start that the owner takes its seats.
                 if guest is Guest.NO or (isinstance(decision, Evict) and guest is not Guest.WHOLE):
                     yield Violation(Promise.RIGHTS, f"{story}, which is no guest")
             case Cause.TURN:
@@ -239,6 +260,7 @@ class _Replay:
             yield Violation(Promise.RIGHTS, f"{story}: nobody takes turns here, or it cannot save its work")
             return
         start_us, now = int(running.start_us[row]), self.snapshot.now_us
+        # A full quantum, counted from the start of the attempt.
         if start_us + quantum > now:
             yield Violation(Promise.RIGHTS, f"{story} after {now - start_us} of its {quantum}")
         if (habit.stall_us + habit.restore_us) * _TURN_PARTS >= quantum:
@@ -250,6 +272,7 @@ class _Replay:
         units = units or MILLI * sum(count for count, _ in change.before.values())
         had = int(running.attained_us[row]) + (now - start_us) * units // MILLI
         earlier = taker.arrival < (int(running.eligible_us[row]), change.number)
+        # Least attained service; of equals the earlier. Otherwise two gangs would hand the nodes to and fro.
         if had < taker.attained_us or (had == taker.attained_us and not earlier):
             yield Violation(Promise.RIGHTS, f"{story}, which has had {had}, and itself {taker.attained_us}")
 
@@ -261,12 +284,15 @@ class _Replay:
             decision = change.decision
             assert isinstance(decision, Resize | Evict)
             victim = int(self.snapshot.running.queue[change.row])
+            # Inside one queue there are no sides, and these causes ask for no guarantee.
             if victim == taker.queue or decision.cause in (Cause.GUEST, Cause.TURN, Cause.DRAIN):
                 continue
             story = f"{name_of(self.snapshot, taker.number)} takes from {change.gang.name} ({decision.cause.value})"
             lost = vector_of(self.snapshot.fleet, change.gang, change.before)
             if not self._keeps(taker.queue, victim, lost):
                 yield Violation(Promise.GUARANTEE, f"{story} and leaves its side below its guarantee")
+            # Under `reclaim: entitlement` more may be taken back than a guarantee, and the share is not recomputed
+            # here.
             reclaims = decision.cause is Cause.RECLAIM and not self.policy.reclaims_share
             if reclaims and not self._within(taker, victim):
                 yield Violation(Promise.GUARANTEE, f"{story}, and is not within its own guarantee")
@@ -280,6 +306,7 @@ class _Replay:
     def _sides(self, taker: int, victim: int) -> tuple[list[int], list[int], list[int]]:
         """What two queues have in common, and each one's own way down."""
         mine, theirs = self._path(taker), self._path(victim)
+        # Two different queues part somewhere: each path ends in a row that only that queue has.
         split = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), 0)
         return mine[:split], mine[split:], theirs[split:]
 
@@ -299,6 +326,7 @@ class _Replay:
     def _within(self, taker: _Taker, victim: int) -> bool:
         common, side, _ = self._sides(taker.queue, victim)
         mine = [row for row in side if self._guaranteed(row, taker.asked)]
+        # Rule 9: a queue without a guarantee of its own counts as within it while its nearest ancestor with one is.
         rows = mine or [row for row in reversed(common) if self._guaranteed(row, taker.asked)][:1]
         guarantee = self.snapshot.queues.guarantee
         return bool(rows) and all(

@@ -1,4 +1,9 @@
-"""The seats of one gang: whole, admitted, in service, in the right domains, in rank order."""
+"""The seats of one gang: whole, admitted, in service, in the right domains, in rank order.
+
+Each gang by itself, whoever else sits there: that two of them fit is counted in `plans`. Asked about starts, about
+promises, and about what changes leave a running gang with; what a gang held before it may keep (`Claim.held`), even
+where nobody could start today.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,7 @@ from phalanx.model.window import Window
 def check_claim(snapshot: Snapshot, claim: Claim) -> Iterator[Violation]:
     """One gang's seats, whoever else sits there."""
     gang, roles = claim.gang, sorted(seats.role for seats in claim.seats)
+    # A gang with a role missing is not whole, and everything below would speak of the wrong one.
     if roles != list(range(len(gang.roles))):
         yield Violation(Promise.WHOLE, f"{claim.story} with roles {roles} of {len(gang.roles)}")
         return
@@ -27,6 +33,7 @@ def check_claim(snapshot: Snapshot, claim: Claim) -> Iterator[Violation]:
             return
     by_role = sorted(claim.seats, key=lambda seats: seats.role)
     yield from check_sizes(gang, [seats.members for seats in by_role])
+    # The gang's own wish is about all roles together, each role's about its own members (rule 15, topology).
     every_node = [node for seats in by_role for node in seats.nodes.tolist()]
     yield from _check_domain(snapshot.fleet, gang.topology.require, every_node, claim.story)
     for seats in by_role:
@@ -42,6 +49,7 @@ def _well_formed(seats: Seats) -> bool:
 def _check_role(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> Iterator[Violation]:
     fleet, story = snapshot.fleet, f"{claim.story}: {role.name}"
     for node, count, devices in zip(seats.nodes.tolist(), seats.counts.tolist(), seats.devices.tolist(), strict=True):
+        # On a node that was cordoned meanwhile one may stay, but not sit down.
         if (seats.role, node) not in claim.held:
             yield from _check_node(snapshot, claim, role, node)
         if claim.names_devices:
@@ -49,6 +57,7 @@ def _check_role(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> I
     yield from _check_domain(fleet, role.topology.require, seats.nodes.tolist(), story)
     segment = role.topology.segment or claim.gang.topology.segment
     yield from _check_segments(fleet, segment, seats, story)
+    # Whole groups that joined later stand behind the others, wherever in the network they found room.
     joined = segment is not None and segment.size > 1 and seats.members > role.sizes.least
     if claim.ranked and not joined:
         yield from _check_ranks(fleet, segment, seats, story)
@@ -68,6 +77,7 @@ def _check_node(snapshot: Snapshot, claim: Claim, role: Role, node: int) -> Iter
         yield Violation(Promise.SERVICE, f"{at}, which is a spare")
     for window in snapshot.windows:
         # Whoever can be made to leave, whole or with its surplus, may enter what is only ahead, and gets notice.
+        # Rule 15 (maintenance). At its first instant nobody may be inside a window that has begun.
         soft = claim.gang.preemptible or claim.gang.elastic
         free_until_us = claim.start_us + 1 if soft else claim.end_us
         if _in_the_way(snapshot, claim, window, node, free_until_us):
@@ -83,6 +93,7 @@ def _check_core(snapshot: Snapshot, claim: Claim, role: Role, seats: Seats) -> I
     """Whoever can be made to leave with its surplus only has its least where nothing comes."""
     if claim.gang.preemptible or not claim.gang.elastic or not snapshot.windows:
         return
+    # The window takes the surplus; what is left must be enough to run on.
     core = 0
     for node, count in zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True):
         kept = (seats.role, node) in claim.held
@@ -110,6 +121,8 @@ def check_sizes(gang: Gang, sizes: Sequence[int]) -> Iterator[Violation]:
 def check_device_use(shape: Shape, count: int, devices: Sequence[int], story: str) -> Iterator[Violation]:
     """A share sits on one device: each device then carries a multiple of it, and all of them the sum."""
     each, used = shape.amount(DEVICE_KIND), [milli for milli in devices if milli]
+    # Two members of 300 on one device are 600, a multiple of 300; on two devices 300 each. 450 and 150 would be a share
+    # smeared over two devices.
     unit = min(each, MILLI)
     if not each:
         if used:
@@ -131,6 +144,7 @@ def _check_segments(fleet: Fleet, segment: Segment | None, seats: Seats, story: 
     if segment is None:
         return
     pairs = zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True)
+    # One entry per rank. The last group may be smaller, and slicing leaves it so.
     ranks = [node for node, count in pairs for _ in range(count)]
     for first in range(0, len(ranks), segment.size):
         group = ranks[first : first + segment.size]
@@ -146,9 +160,11 @@ def _check_ranks(fleet: Fleet, segment: Segment | None, seats: Seats, story: str
     Of ranks in groups, those above the least joined when the groups of the others stood already.
     """
     nodes = seats.nodes.tolist()
+    # Neighbours in rank shall be neighbours in the network: ring collectives talk to the next rank.
     order = [_walk_key(fleet, node) for node in nodes]
     if order == sorted(order):
         return
+    # The smaller group must have the last ranks, so its domain goes last; the others keep their order, and so does it.
     if segment is not None and seats.members % segment.size:
         last = domain_of(fleet, segment.level, nodes[-1])
         inside = [domain_of(fleet, segment.level, node) == last for node in nodes]
@@ -163,5 +179,6 @@ def _walk_key(fleet: Fleet, node: int) -> tuple[int, ...]:
     key = []
     for level in fleet.levels:
         own = domain_of(fleet, level, node)
+        # What `Fleet.walk` sorts by, found by looking at every node: slow, and independent of the columns it checks.
         key.append(next(other for other in range(len(fleet)) if domain_of(fleet, level, other) == own))
     return tuple(key)

@@ -1,4 +1,8 @@
-"""Columns of a snapshot against each other: who sits where, what is free, who uses how much."""
+"""Columns of a snapshot against each other: who sits where, what is free, who uses how much.
+
+`control` keeps these sums by adding and subtracting, event by event; here they are counted from nothing. A sum that
+drifted would let the engine give a device twice, or never again.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
         if times > 1:
             yield Violation(Promise.ONCE, f"{name_of(snapshot, gang)} is {times} times among the pending and running")
     seated = set(list_alive(snapshot.allocations.alive, snapshot.allocations.running))
+    # Both ways: seats without a gang are lost room, a gang without seats runs on nothing.
     held = set(np.flatnonzero(snapshot.running.alive).tolist())
     for row in sorted(seated - held):
         yield Violation(Promise.ONCE, f"seats belong to running row {row}, which is nobody's")
@@ -42,6 +47,7 @@ def _check_rows(snapshot: Snapshot) -> Iterator[Violation]:
         gang = int(snapshot.running.gang[row])
         if gang < 0:
             yield Violation(Promise.WHOLE, f"row {row} keeps seats busy for nobody, and there are none")
+        # One that lost its last node may wait with nothing in its hands until its hold is over.
         elif gang not in snapshot.degraded or snapshot.degraded[gang].whole:
             yield Violation(Promise.WHOLE, f"{name_of(snapshot, gang)} runs and sits nowhere")
     for gang in sorted(set(snapshot.degraded) - set(running)):
@@ -60,6 +66,7 @@ def _check_seats(snapshot: Snapshot) -> Iterator[Violation]:
         gang = snapshot.gangs[number]
         role, count = gang.roles[int(allocation.role[row])], int(allocation.count[row])
         story = f"{gang.name}/{role.name} with {count} members on {snapshot.fleet.names[node]}"
+        # Whoever was on a failed node was taken off it with the same event. A cordoned node may have gangs.
         if not snapshot.nodes.up[node]:
             yield Violation(Promise.SERVICE, f"{story}, which is down")
         if allocation.taken[row].tolist() != [count * units for units in units_of(snapshot.fleet, role.shape)]:
@@ -73,6 +80,7 @@ def _check_running(snapshot: Snapshot) -> Iterator[Violation]:
     for row in np.flatnonzero(running.alive).tolist():
         number, counted = int(running.gang[row]), int(running.members[row])
         if number < 0:
+            # Seats being vacated are kept for the length of a pause; after it they must be free or somebody's.
             if int(running.start_us[row] + running.length_us[row]) <= snapshot.now_us:
                 yield Violation(Promise.VACATED, f"row {row} keeps seats busy for nobody after its time")
             continue
@@ -82,6 +90,7 @@ def _check_running(snapshot: Snapshot) -> Iterator[Violation]:
             yield from _check_degraded(snapshot, gang, row, held)
             continue
         sizes = sizes_of(gang, held)
+        # Whole or absent: a running gang has one of its sizes in every role, at every instant.
         yield from check_sizes(gang, sizes)
         yield from _check_flags(snapshot, gang, row)
         if sum(sizes) != counted:
@@ -92,6 +101,7 @@ def _check_flags(snapshot: Snapshot, gang: Gang, row: int) -> Iterator[Violation
     """What a running row says of its gang."""
     running = snapshot.running
     guest = Guest(int(running.guest[row]))
+    # The columns decide who can be made to leave, and the gang says who agreed to it.
     if bool(running.preemptible[row]) != gang.preemptible or bool(running.elastic[row]) != gang.elastic:
         yield Violation(Promise.SUMS, f"{gang.name} is said to be preemptible or elastic, and is not, or is")
     if guest is Guest.WHOLE and not gang.preemptible:
@@ -105,10 +115,12 @@ def _check_degraded(snapshot: Snapshot, gang: Gang, row: int, held: Held) -> Ite
     running, sizes = snapshot.running, sizes_of(gang, held)
     if int(running.members[row]):
         yield Violation(Promise.DEGRADED, f"{gang.name} is degraded and counts {running.members[row]} members")
+    # Its seats are held for its repair (rule 12); were it still preemptible, others would take them from under it.
     if running.preemptible[row] or running.elastic[row] or running.guest[row]:
         yield Violation(Promise.DEGRADED, f"{gang.name} is degraded, and somebody could take what it holds")
     if all(size >= role.sizes.least for size, role in zip(sizes, gang.roles, strict=True)):
         yield Violation(Promise.DEGRADED, f"{gang.name} is degraded and has {sizes}, which is enough")
+    # What it has and what it lost add up to what it had, which was one of its sizes.
     lost = snapshot.degraded[int(running.gang[row])].lost
     for size, more, role in zip(sizes, lost, gang.roles, strict=True):
         if size + more > role.sizes.most:
@@ -120,11 +132,13 @@ def _check_degraded(snapshot: Snapshot, gang: Gang, row: int, held: Held) -> Ite
 def _check_free(snapshot: Snapshot) -> Iterator[Violation]:
     """Free amounts and free devices are what the seats leave, and nothing is below zero."""
     nodes, room = snapshot.nodes, Recount(snapshot)
+    # Two accounts: a device may be free while the amount says otherwise, if somebody gave back only one of them.
     for what, said, summed in (("units", nodes.free, room.free), ("devices", nodes.device_free, room.devices)):
         for index in np.flatnonzero((said != summed).any(axis=1)).tolist():
             story = f"{said[index].tolist()} {what} free, and its gangs leave {summed[index].tolist()}"
             yield Violation(Promise.SUMS, f"{snapshot.fleet.names[index]} says {story}")
     yield from room.check("running gangs")
+    # The other way round is no fault: a device that was split once and is whole again may still be called shared.
     split = (room.devices > 0) & (room.devices < MILLI)
     if bool(split.any()) and not nodes.shared:
         yield Violation(Promise.SUMS, "a device is split, and the snapshot says that none ever was")
@@ -141,6 +155,7 @@ def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
     ends = (running.start_us + running.length_us)[running.alive]
     keys = list(zip(pending.eligible_us[rows].tolist(), pending.gang[rows].tolist(), strict=True))
     waiting = [snapshot.gangs[gang] for _, gang in keys]
+    # Those who wait count too: they may start in this very cycle, as guests or with surplus.
     soft = any(gang.elastic or gang.preemptible for gang in waiting)
     soft = soft or bool((running.alive & (running.elastic | running.preemptible)).any())
     known = [
@@ -165,6 +180,7 @@ def _check_hints(snapshot: Snapshot) -> Iterator[Violation]:
 
 def check_usage(snapshot: Snapshot) -> Iterator[Violation]:
     """Queues, their ancestors and people are charged with what their gangs hold."""
+    # Seats of a starting gang count already, as a charge was made when they were given.
     by_queue, by_user = np.zeros_like(snapshot.queues.usage), np.zeros_like(snapshot.users.usage)
     for row in np.flatnonzero(snapshot.allocations.alive).tolist():
         running = int(snapshot.allocations.running[row])

@@ -22,8 +22,12 @@ def choose_devices(fleet: Fleet, need: Need, nodes: IntArray, counts: IntArray, 
             _share_devices(device_free[row], need.share, int(counts[row]), taken[row])
     elif need.whole:
         whole = device_free == MILLI
+        # `rank` numbers the whole devices of each node from 1. Three members of two devices take ranks 1 to 6:
+        # the lowest indices, for all nodes in one step.
         rank = np.cumsum(whole, axis=1)
         taken[whole & (rank <= (counts * need.whole)[:, None])] = MILLI
+        # Islands (NVLink, NUMA) only matter to members that talk to each other inside the node: a single device has no
+        # neighbour to be near to. Node by node, since no two nodes need be wired alike.
         if fleet.islands and bool((counts * need.whole > 1).any()):
             for row, node in enumerate(nodes.tolist()):
                 if node in fleet.islands:
@@ -33,6 +37,7 @@ def choose_devices(fleet: Fleet, need: Need, nodes: IntArray, counts: IntArray, 
 
 def keep_devices(devices: MilliArray, amounts: IntArray) -> MilliArray:
     """The same devices with only as many left free as the amounts say; for nodes whose devices were never split."""
+    # Which ones stay does not matter: without splits only their number is ever compared with what members ask for.
     rank = (devices == MILLI).cumsum(axis=1)
     return np.where(rank <= (amounts // MILLI)[:, None], devices, np.int16(0)).astype(np.int16)
 
@@ -40,6 +45,8 @@ def keep_devices(devices: MilliArray, amounts: IntArray) -> MilliArray:
 def _share_devices(room: MilliArray, share: int, count: int, taken: MilliArray) -> None:
     left = room.astype(np.int64)
     for _ in range(count):
+        # Best fit is exact here, since all shares are equal: `compute_slots` has counted them device by device, so
+        # that one always fits. The first of equally full devices is the one with the lowest index.
         fitting = np.where(left >= share, left, np.iinfo(np.int64).max)
         device = int(np.argmin(fitting))
         left[device] -= share
@@ -49,10 +56,13 @@ def _share_devices(room: MilliArray, share: int, count: int, taken: MilliArray) 
 def _island_devices(whole: np.ndarray, islands: tuple[tuple[int, ...], ...], each: int, count: int) -> MilliArray:
     """Member by member: the island with the least room that holds it; across islands only if none does."""
     free = [[device for device in island if whole[device]] for island in islands]
+    # Devices in no island form one more, last: they are near to nobody, but they can be used.
     named = {device for island in islands for device in island}
     free.append([int(device) for device in np.flatnonzero(whole) if int(device) not in named])
     taken = np.zeros(len(whole), dtype=np.int16)
-    if any(len(island) >= each * count for island in free):  # all of them in one, before each in one
+    # All of them in one island before each in one: members of a gang on one node talk to each other as well. Then the
+    # least room that holds it: with 3 and 4 devices left, three are taken from the 3, and a 4 stays for somebody.
+    if any(len(island) >= each * count for island in free):
         each, count = each * count, 1
     for _ in range(count):
         holding = [island for island in free if len(island) >= each]

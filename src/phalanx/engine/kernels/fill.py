@@ -9,6 +9,10 @@ left over goes into the run it fits best.
 
 Groups of consecutive ranks (`segment`) are split whole: a run of the segment's level gives as many
 groups as it holds, and the last, smaller group goes where it fits best.
+
+This is rule 15 (topology, least fragmentation); what Kueue and KAI call topology-aware placement and Slurm's block
+plugin does with `--segment`. For members of one shape greedy is exact: a run holds the sum of its nodes, whatever is
+chosen inside it. Called through `engine.room.placement`, which has other means for several shapes at once.
 """
 
 from __future__ import annotations
@@ -83,10 +87,13 @@ def _reduce(fleet: Fleet, walked: IntArray, level: int) -> IntArray:
 def compute_capability(fleet: Fleet, sums: dict[int, IntArray] | SlotRoom, role: RoleForm, level: int) -> IntArray:
     """The most members each run of a level holds, groups kept whole. One entry for the whole cluster."""
     get = sums.run_sums if isinstance(sums, SlotRoom) else sums.__getitem__
+    # A run of the segment's level, or of a tighter one, keeps every group together by being what it is.
     if role.segment_size <= 1 or role.segment_level <= level:
         if level == ANYWHERE:
             return np.array([get(len(fleet.levels) - 1).sum()])
         return get(level)
+    # Groups of 4 over racks with 6, 5 and 3 slots: 1 + 1 + 0 whole groups, and 2, 1 and 3 slots beside them. Only one
+    # group may be smaller, and it sits in one rack: 2 x 4 + 3 = 11 members, of 14 slots.
     groups, rest = np.divmod(get(role.segment_level), role.segment_size)
     if level == ANYWHERE:
         return np.array([groups.sum() * role.segment_size + rest.max(initial=0)])
@@ -97,7 +104,7 @@ def compute_capability(fleet: Fleet, sums: dict[int, IntArray] | SlotRoom, role:
 def choose_nodes(room: SlotRoom, role: RoleForm, size: int) -> tuple[IntArray, IntArray] | None:
     """Nodes and member counts for `size` members, in rank order; None if no domain holds them."""
     fleet = room.fleet
-    if len(room.slots) == 1:
+    if len(room.slots) == 1:  # the cluster is one node, as for a log without places: nothing to choose
         return (np.zeros(1, dtype=np.int64), np.array([size])) if room.slots[0] >= size else None
     found = _choose_run(room, role, size)
     if found is None:
@@ -118,6 +125,23 @@ def choose_nodes(room: SlotRoom, role: RoleForm, size: int) -> tuple[IntArray, I
     return fleet.walk[walked], counts[walked]
 
 
+def choose_lowest(slots: IntArray, first: IntArray | None, size: int) -> tuple[IntArray, IntArray]:
+    """The same where every node has one slot or none and nothing else tells nodes apart: the lowest numbers.
+
+    There must be as many; of the `first` ones all that are needed. On such nodes a member fits as well here as
+    there, so ties decide everything.
+    """
+    if first is None:
+        return slots.nonzero()[0][:size], np.ones(size, dtype=np.int64)
+    wanted = np.minimum(first, slots)
+    nodes = wanted.nonzero()[0][:size]
+    if len(nodes) < size:
+        others = (slots - wanted).nonzero()[0][: size - len(nodes)]
+        nodes = np.concatenate((nodes, others))
+        nodes.sort()
+    return nodes, np.ones(size, dtype=np.int64)
+
+
 Run = tuple[int, int, int]  # first and past-the-last position in walk order, and the level of the run
 
 
@@ -126,6 +150,7 @@ def _choose_run(room: SlotRoom, role: RoleForm, size: int) -> Run | None:
     fleet, level = room.fleet, max(role.prefer, role.require)
     if level == ANYWHERE and role.segment_size <= 1:  # nothing to compare: the whole cluster, if it holds them
         return (0, len(room.slots), ANYWHERE) if int(np.add.reduce(room.slots)) >= size else None
+    # From the tightest level outwards. `prefer` gives way level by level; where `require` stands, the loop ends.
     while level > ANYWHERE and level >= role.require:
         capability = compute_capability(fleet, room, role, level)
         holding = np.flatnonzero(capability >= size)
@@ -147,6 +172,7 @@ def _fewest_parts(room: SlotRoom, level: int, candidates: IntArray, part_level: 
     for index in candidates.tolist():
         low, high, _ = _run_at(room.fleet, level, index)
         inside = sums[starts.searchsorted(low) : starts.searchsorted(high)]
+        # Fullest first: parts of 4, 3 and 1 hold 4, 7, 8 in all; six members reach into the second (index 1).
         needed.append(int(np.sort(inside)[::-1].cumsum().searchsorted(size)))
     parts = np.array(needed)
     fewest: IntArray = candidates[parts == parts.min()]
@@ -161,16 +187,20 @@ def _run_at(fleet: Fleet, level: int, index: int) -> Run:
 
 def _best_run(room: SlotRoom, level: int, candidates: IntArray, size: int) -> int:
     """Of runs that all hold the members: the one whose use leaves the least fragmentation."""
+    # Rule 3 (choice of places): busy now before free now, or reserved-but-idle before the rest. Who calls says which.
     if len(candidates) > 1 and room.first is not None:
         wanted = np.minimum(_reduce(room.fleet, room.first, level)[candidates], size)
         candidates = candidates[wanted == wanted.max()]
+    # What the gang does not ask for: a job without GPUs should not sit on the cores beside idle GPUs.
     for amount in room.unasked:
         if len(candidates) == 1:
             break
         candidates = _least(_reduce(room.fleet, amount, level), candidates)
+    # Devices are stranded by the cores of their own node; sums over a rack would hide which.
     if len(candidates) > 1 and room.company is not None and level == len(room.fleet.levels) - 1:
         stranded = room.company.stranded(room.fleet.walk[candidates], size)
         candidates = candidates[stranded == stranded.min()]
+    # Best fit: the run with the least room is used up, and large runs stay large for large gangs.
     for amount in room.asked:
         if len(candidates) == 1:
             break
@@ -193,6 +223,7 @@ def _place_preferred(room: SlotRoom, run: Run, size: int, counts: IntArray) -> N
         _place(room, run, size, counts)
         return
     low, high, _ = run
+    # First (2, 0, 1) of slots (4, 4, 4): five members take all three of those, and two go where (2, 4, 3) are left.
     wanted = np.minimum(room.first, room.slots)
     total = int(np.add.reduce(wanted[low:high]))
     if total >= size:
@@ -204,6 +235,8 @@ def _place_preferred(room: SlotRoom, run: Run, size: int, counts: IntArray) -> N
 
 def _place(room: SlotRoom, run: Run, size: int, counts: IntArray) -> None:
     """Descend from a run that holds `size` members to the nodes, adding to `counts`."""
+    # Ten members, racks with 16, 12 and 8 slots: 12 is entered, as the least that holds them. Its nodes have 4 each and
+    # none holds ten: two are taken whole, and the rest of two goes into one more node.
     low, high, level = run
     innermost = len(room.fleet.levels) - 1
     while size and level < innermost:
@@ -230,7 +263,11 @@ def _place(room: SlotRoom, run: Run, size: int, counts: IntArray) -> None:
 
 
 def _split(room: SlotRoom, level: int, offset: int, sums: IntArray, size: int) -> tuple[IntArray, int, int]:
-    """Fewest runs, fullest first: those taken whole, the one for the rest (-1: none), and the rest."""
+    """Fewest runs, fullest first: those taken whole, the one for the rest (-1: none), and the rest.
+
+    Eight members over runs of 5, 4 and 3: the 5 is taken whole. The rest of three fits the 3 exactly; the 4, though
+    next in order, would be broken into.
+    """
     runs = sums.nonzero()[0]
     if room.unasked or not room.fleet.walk_trivial:
         keys = [room.fleet.domain_by_run[level][runs + offset]]
@@ -246,6 +283,7 @@ def _split(room: SlotRoom, level: int, offset: int, sums: IntArray, size: int) -
     if not rest:
         return order[:whole] + offset, -1, 0
     left = order[whole:]
+    # Never empty: the next run in order would have filled up beyond the size.
     holding = left[sums[left] >= rest]
     return order[:whole] + offset, _best_run(room, level, holding + offset, rest), rest
 
@@ -258,12 +296,14 @@ def _place_groups(room: SlotRoom, role: RoleForm, run: Run, size: int, counts: I
     offset, until = np.searchsorted(starts, run[0]), np.searchsorted(starts, run[1])
     sums = room.run_sums(level)[offset:until].copy()
     groups, rest = divmod(size, role.segment_size)
+    # Best fit by the first kind that is asked for, which is devices if any; without one, by slots.
     left_over = _reduce(fleet, room.asked[0], level)[offset:until] if room.asked else sums
     given = _split_groups(sums // role.segment_size, left_over, groups)
     left = sums - given * role.segment_size
     last = -1
     if rest:
         holding = np.flatnonzero(left >= rest)
+        # The smaller group joins a domain that is in use anyway, if one has room: that is one domain less to share.
         used = holding[given[holding] > 0]
         holding = used if len(used) else holding
         last = int(holding[np.argmin(left[holding])])
@@ -275,6 +315,7 @@ def _place_groups(room: SlotRoom, role: RoleForm, run: Run, size: int, counts: I
 
 def _narrow_for_groups(room: SlotRoom, role: RoleForm, run: Run, size: int) -> Run:
     """Go down while one run of the next level holds all groups."""
+    # Tighter is better as long as nobody is split; below the segment's own level the groups take care of themselves.
     while run[2] + 1 <= role.segment_level:
         level = run[2] + 1
         capability = compute_capability(room.fleet, room, role, level)
@@ -297,5 +338,6 @@ def _split_groups(capacity: IntArray, room: IntArray, groups: int) -> IntArray:
     if rest:
         left = order[whole:]
         holding = left[capacity[left] >= rest]
+        # Not the next in order but the one with the least room, as in `_split`.
         given[holding[np.argmin(room[holding])]] = rest
     return given

@@ -7,6 +7,9 @@ entry with a weight.
 
 A stretch of length d may begin at t in a lane free from a to b if a <= t <= b - d. Sorting all a and
 all b - d turns "how many lanes at t" into two sorted lookups, for all candidate instants at once.
+
+This is what the literature on conservative backfill calls the profile, kept per node because places
+matter. Asked by `engine.calendar.timeline`, which knows what is free when; nothing is placed here.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ Lane = tuple[int, int, int]  # free from, until, how many lanes
 
 def trace_lanes(times: Sequence[int], slots: Sequence[int]) -> list[Lane]:
     """Lanes of one node whose slots from `times[i]` on are `slots[i]`; the last ones stay for ever."""
+    # Room 1 from 0 on, 3 from 10 on, 2 from 20 on gives the lanes (0, for ever, 1), (10, 20, 1) and (10, for ever, 1).
     lanes: list[Lane] = []
     opened: list[tuple[int, int]] = []  # innermost lanes last: they close first
     height = 0
     for at, room in zip(times, slots, strict=True):
+        # The lane opened last closes first. Otherwise a long lane would be cut short while a short one lives on, and
+        # fewer lanes would be free throughout a stretch than the least room over it.
         while room < height:
             start, weight = opened.pop()
             closing = min(weight, height - room)
@@ -48,6 +54,7 @@ def cut_lanes(lanes: list[Lane], start_us: int, end_us: int) -> list[Lane]:
         if until <= start_us or begin >= end_us:
             left.append((begin, until, weight))
             continue
+        # A window in the middle of a lane leaves two, and no stretch may run across it.
         if begin < start_us:
             left.append((begin, start_us, weight))
         if until > end_us:
@@ -80,6 +87,7 @@ class LaneTable:
 
     def find_earliest(self, size: int, length_us: int, nodes: np.ndarray | None = None) -> int:
         """First instant from which `size` lanes are free for `length_us`, or `NEVER`; of some nodes only, if given."""
+        # Shorter lanes must go first: one with b - d < a would be taken off the sum before it was ever added.
         long = self.until - self.begin >= length_us
         if nodes is not None:
             long &= nodes[self.node]
@@ -87,9 +95,13 @@ class LaneTable:
         if not len(opening):
             return NEVER
         order = self._by_until[long[self._by_until]]
+        # At an opening: every lane that has opened by then, less every lane in which it is too late to begin by then.
+        # Openings are the only candidates, since between two of them the sum can only fall.
         closed_by = np.concatenate(([0], np.cumsum(self.weight[order])))
         last_begin = self.until[order] - length_us
         available = np.cumsum(self.weight[long]) - closed_by[np.searchsorted(last_begin, opening)]
+        # Of lanes that open at one instant only the last sees the whole sum; `argmax` moves on to it, and the instant
+        # is the same.
         enough = available >= size
         at = int(np.argmax(enough))
         return int(opening[at]) if enough[at] else NEVER

@@ -4,6 +4,10 @@ With nothing but ends ahead, room only grows, so the first instant with enough s
 Each end gives a node some units back; what counts is how many whole slots that adds, which is a
 running sum per node and a floor. Sorted by time and summed per domain, the first sum that covers
 what is missing names the instant. No placement is tried on the way.
+
+These are the two numbers of EASY backfill (Lifka 1995; the words are those of Mu'alem and Feitelson 2001): the *shadow
+time*, at which the blocked head of the queue can start, and the *extra nodes*, which it leaves free then. A filler may
+pass if it ends by the one or fits into the other. `engine.calendar.releases` asks, and decides whether places matter.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ import numpy as np
 from phalanx.engine.kernels.slots import Need
 from phalanx.model.fleet import BoolArray, IntArray
 
+#: Beyond any clock, and inside 64 bits with a length of time added.
 NEVER = 1 << 62
+#: Up to so many ends a plain loop is quicker than arrays.
 SHORT = 48
 
 
@@ -22,6 +28,7 @@ def find_release(
 ) -> tuple[int, int]:
     """First instant at which `size` slots are free over all nodes of `mask`, and how many more are; or `NEVER`.
 
+    With 3 slots free, 10 wanted, and ends that add 4 at t = 50 and 5 at t = 80: the answer is (80, 2).
     `ends` is (node, end, taken) of everything that runs; `slots` is what is free now.
     """
     if len(ends[0]) <= SHORT and len(need.columns) == 1:
@@ -35,6 +42,7 @@ def find_release(
     at = int(total.searchsorted(missing))
     if at == len(end):
         return NEVER, 0
+    # Everything that ends at that same instant counts for the extra room, not only the end that was enough.
     at_us = int(end[at])
     return at_us, int(total[int(end.searchsorted(at_us, side="right")) - 1]) - missing
 
@@ -51,11 +59,13 @@ def _find_release_short(
     reached = NEVER
     for node, end, units in zip(ends[0][order].tolist(), at, taken, strict=True):
         if end > reached:
+            # Later ends cannot make the start earlier, nor count for what is extra at it.
             break
         if not useful[node]:
             continue
         before = room[node] if node in room else int(free[node, column])
         room[node] = before + units
+        # Whole slots gained: from 5 units to 7 none of four units each, from 7 to 9 one.
         missing -= room[node] // amount - before // amount
         if missing <= 0:
             reached = end  # everything else that ends at this instant still counts
@@ -76,6 +86,8 @@ def find_release_by_domain(
     if gained is None:
         return NEVER
     node, end, gain = gained
+    # One running sum over all ends, domain after domain; what it was before a domain's first end is taken off again.
+    # That is one pass for all domains where a loop would be one per domain.
     missing = size - np.bincount(domains, weights=slots, minlength=int(domains.max()) + 1).astype(np.int64)
     domain = domains[node]
     order = np.lexsort((end, domain))
@@ -83,6 +95,7 @@ def find_release_by_domain(
     first = np.flatnonzero(np.concatenate(([True], domain[1:] != domain[:-1])))
     before = np.concatenate(([0], total[first[1:] - 1]))
     run = np.cumsum(np.concatenate(([True], domain[1:] != domain[:-1]))) - 1
+    # Whoever reaches it first wins, whichever domain that is: a start is the earliest instant, then the best place.
     reached = total - before[run] >= missing[domain]
     return int(np.where(reached, end, NEVER).min())
 
@@ -92,9 +105,11 @@ def _gains(
 ) -> tuple[IntArray, IntArray, IntArray] | None:
     """Per end on a useful node: the node, the instant, and how many slots it adds there."""
     node, end, taken = ends
+    # Ends elsewhere add nothing: wrong labels, taints, or a node that is out of service.
     useful = mask[node].nonzero()[0]
     if not len(useful) or not need.columns:
         return None
+    # Node by node, in the order of time, so that a running sum tells what each node has after each of its ends.
     if len(mask) == 1:
         order = useful[end[useful].argsort(kind="stable")]
     else:
@@ -107,10 +122,13 @@ def _gains(
     for column, amount in zip(need.columns, need.amounts, strict=True):
         given = taken[order, column]
         total = given.cumsum()
+        # The running sum over all rows, less what it was before the first row of this node.
         level = free[node, column] + total - (total[first] - given[first])[run]
         here = level // amount
+        # Of several kinds the scarcest decides, at every instant anew: GPUs may be short first and memory later.
         room = here if room is None else np.minimum(room, here)
     assert room is not None
     before = np.concatenate(([0], room[:-1]))
+    # The first end of a node is compared with what the node holds now, the others with the end before.
     before[first] = slots[node[first]]
     return node, end, room - before

@@ -50,6 +50,7 @@ def compile_need(fleet: Fleet, shape: Shape) -> Need:
         columns=columns,
         amounts=tuple(int(vector[column]) for column in columns),
         vector=vector,
+        # A share and whole devices exclude each other: 1.5 devices is bad input and never gets here (rule 15, shares).
         share=device if device < MILLI else 0,
         whole=device // MILLI,
         missing=missing,
@@ -65,8 +66,10 @@ def compute_slots(need: Need, free: IntArray, device_free: MilliArray, device_co
     slots: IntArray | None = None
     for column, amount in zip(need.columns, need.amounts, strict=True):
         if column == device_column and need.share:
+            # Device by device: of 600 and 500 thousandths left, one share of 550 fits, though 1100 would be two.
             room = (device_free // np.int16(need.share)).sum(axis=1, dtype=np.int64)
         elif column == device_column and shared:
+            # Only untouched devices: four halves free are no two devices.
             room = (device_free == MILLI).sum(axis=1, dtype=np.int64) // need.whole
         else:
             room = free[:, column] // amount

@@ -59,21 +59,20 @@ class Permits:
 
     def list_loans(self, who: Claimant) -> list[Loan]:
         """Surplus that may be called back, in the order in which it should be."""
-        found = []
-        charged: list[tuple[int, IntArray]] = []
+        found: list[Loan] = []
         present = [occupant for occupant in self.reclaimable.occupants if not (occupant.gone or occupant.moved)]
         lending = [occupant for occupant in present if self.may_borrow_from(who, occupant)]  # before anything is taken
-        for occupant in sorted(lending, key=self._giving_order):
-            cause = Cause.GUEST if who.owner and occupant.guest else Cause.LOAN
-            for role in range(len(occupant.gang.roles)):
-                members = self._within_guarantee(who, occupant, role)
-                if members > 0:
-                    found.append(Loan(occupant, role, members, cause))
-                    given = self.session.need_of(occupant.gang, role).vector * members
-                    self.session.standing.charge(occupant.queue, -given)
-                    charged.append((occupant.queue, given))
-        for queue, given in charged:
-            self.session.standing.charge(queue, given)
+        if not lending:
+            return found
+        # Each is judged as if those before it had given: a guarantee covers all of a queue's gangs together.
+        with self.session.standing.trial() as charge:
+            for occupant in sorted(lending, key=self._giving_order):
+                cause = Cause.GUEST if who.owner and occupant.guest else Cause.LOAN
+                for role in range(len(occupant.gang.roles)):
+                    members = self._within_guarantee(who, occupant, role)
+                    if members > 0:
+                        found.append(Loan(occupant, role, members, cause))
+                        charge(occupant.queue, -self.session.need_of(occupant.gang, role).vector * members)
         return found
 
     def _giving_order(self, occupant: Occupant) -> tuple[int, int, int]:
@@ -116,8 +115,6 @@ class Permits:
         if "reclaim" not in self.policy.takes:
             return False
         standing, own = self.session.standing, vector_of(self.session.fleet, occupant.gang, occupant.seats)
-        standing.charge(occupant.queue, -own)
-        standing.charge(who.queue, who.asked)
         rule = may_reclaim_share if self.policy.reclaims_share else may_reclaim
         least = sum(
             (
@@ -126,10 +123,10 @@ class Permits:
             ),
             start=np.zeros_like(own),
         )
-        reverse = rule(standing, occupant.queue, least, who.queue, who.asked)  # it would ask again for its least
-        standing.charge(who.queue, -who.asked)
-        standing.charge(occupant.queue, own)
-        return reverse
+        with standing.trial() as charge:
+            charge(occupant.queue, -own)
+            charge(who.queue, who.asked)
+            return rule(standing, occupant.queue, least, who.queue, who.asked)  # it would ask again for its least
 
     def list_victims(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
         """Gangs that may be evicted for this claimant, each by itself."""
@@ -142,12 +139,12 @@ class Permits:
                 found.append((occupant, Cause.PREEMPT))
                 below.append(vector_of(self.session.fleet, occupant.gang, occupant.seats))
         # Whoever makes way in the claimant's own queue makes room below its guarantee: `allow_all` has the last word.
-        for units in below:
-            self.session.standing.charge(who.queue, -units)
         others = [s for s in ripe if s.queue != who.queue] if "reclaim" in self.policy.takes else []
-        found += [(occupant, Cause.RECLAIM) for occupant in others if self._may_reclaim(who, occupant)]
-        for units in below:
-            self.session.standing.charge(who.queue, units)
+        if others:
+            with self.session.standing.trial() as charge:
+                for units in below:
+                    charge(who.queue, -units)
+                found += [(occupant, Cause.RECLAIM) for occupant in others if self._may_reclaim(who, occupant)]
         return found
 
     def _ripe(self, occupant: Occupant) -> bool:
@@ -178,12 +175,10 @@ class Permits:
         beside = [release for release in releases if release.cause is not Cause.RECLAIM]
         lent = [(release.occupant.queue, self._given(release)) for release in beside]
         victims = [(release.occupant.queue, self._given(release)) for release in taken]
-        for queue, units in lent:
-            standing.charge(queue, -units)
-        fine = may_reclaim_set(standing, who.queue, who.asked, victims, share=self.policy.reclaims_share)
-        for queue, units in lent:
-            standing.charge(queue, units)
-        return fine
+        with standing.trial() as charge:
+            for queue, units in lent:
+                charge(queue, -units)
+            return may_reclaim_set(standing, who.queue, who.asked, victims, share=self.policy.reclaims_share)
 
     def _loans_leave_guarantees(self, who: Claimant, releases: Sequence[Release]) -> bool:
         """Whether surplus of other queues still leaves them their guarantee, with all that goes beside it."""
@@ -191,15 +186,13 @@ class Permits:
         if not lent:
             return True
         standing, nothing = self.session.standing, [0] * len(self.session.fleet.kinds)
-        for release in releases:
-            standing.charge(release.occupant.queue, -self._given(release))
-        fine = all(
-            standing.victim_keeps_guarantee(who.queue, release.occupant.queue, self._given(release).tolist(), nothing)
-            for release in lent
-        )
-        for release in releases:
-            standing.charge(release.occupant.queue, self._given(release))
-        return fine
+        with standing.trial() as charge:
+            for release in releases:
+                charge(release.occupant.queue, -self._given(release))
+            return all(
+                standing.victim_keeps_guarantee(who.queue, each.occupant.queue, self._given(each).tolist(), nothing)
+                for each in lent
+            )
 
     def _given(self, release: Release) -> IntArray:
         return vector_of(self.session.fleet, release.occupant.gang, release.seats)

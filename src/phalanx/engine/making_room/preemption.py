@@ -29,6 +29,7 @@ from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, p
 from phalanx.engine.room.seats import elastic_members, sizes_of
 from phalanx.engine.room.view import View
 from phalanx.engine.session import PlacementKey, Session
+from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import form_at_sizes
 from phalanx.model.plan import Cause, Seats
@@ -60,6 +61,7 @@ class RoomFinder:
         """Nobody has failed yet."""
         self.session, self.turns, self.calendar, self.reclaimable = session, turns, calendar, reclaimable
         self.permits = Permits(session, reclaimable)
+        self.transaction = Transaction(session, reclaimable, calendar)
         self.policy, self.now = session.policy, session.snapshot.now_us
         self.wake_us = NEVER  # somebody waits for an instant, not for an event
         pending = session.snapshot.pending
@@ -104,9 +106,9 @@ class RoomFinder:
     def commit(self, taken: RoomFound, beneficiary: int) -> None:
         """Carry the releases and moves out in this cycle's books."""
         for release in taken.releases:
-            self._give(release, beneficiary)
+            self.transaction.give(release, beneficiary)
         for occupant, seats in taken.moves:
-            self._give(Release(occupant, occupant.seats, Cause.LOAN, whole=True), beneficiary, moving=True)
+            self.transaction.lift(Release(occupant, occupant.seats, Cause.LOAN, whole=True))
             occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
         self.forget()
 
@@ -140,16 +142,7 @@ class RoomFinder:
             (seats,) = self.calendar.name_devices(form, (chosen,))
             occupant.seats = seats
             for each in seats:
-                need = self.session.need_of(occupant.gang, each.role)
-                self.calendar.take(need, each, occupant.end_us)
-                self.session.view.take_seats(need, each)
-            self.session.charge(occupant.queue, occupant.user, vector_of(self.session.fleet, occupant.gang, seats))
-
-    def _give(self, release: Release, beneficiary: int, *, moving: bool = False) -> None:
-        self.session.give(release)
-        self.calendar.give(release)
-        if not moving:
-            self.reclaimable.give(release, beneficiary)
+                self.transaction.take(occupant, each, occupant.end_us)
 
 
 class _Search:

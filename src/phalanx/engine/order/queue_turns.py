@@ -3,6 +3,9 @@
 Inside a queue the order of turns is fixed. Between queues it is the standing, and of queues that
 stand equal, the order of their gangs. Only a start moves a standing, so a walk takes a stretch of
 turns at a time and asks again after the first start in it.
+
+What Slurm does with a priority recomputed now and then (fair-share), and KAI and Volcano by picking a queue per job,
+is done here exactly: the next turn is always that of the queue which stands best after everything decided so far.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ class QueueTurns:
         if session.policy.standing and len(session.snapshot.queues.names) > 2:  # more than one below the root
             queues = np.unique(turns.queue).tolist()
             if len(queues) > 1:
+                # Turn numbers ascend in the policy's order, so that each queue's share of them is in order by itself.
                 self._by_queue = {queue: everyone[turns.queue == queue] for queue in queues}
+        # One queue, or no standing: a single stretch, and none of the work below.
         self._all = everyone if not self._by_queue else everyone[:0]
         self._tied: list[int] = []
         self._stretch = self._all
@@ -47,9 +52,11 @@ class QueueTurns:
             return self._stretch
         standing = self._session.standing
         keys = {queue: standing.key(queue) for queue in self._by_queue}
+        # Keys are compared exactly (`Standing.entitled`), so that equal really means equal.
         best = min(keys.values())
         self._tied = [queue for queue, key in keys.items() if key == best]
         rows = [self._by_queue[queue] for queue in self._tied]
+        # Among queues that stand equal the order of gangs decides: sorting turn numbers merges them into it.
         self._stretch = rows[0] if len(rows) == 1 else np.sort(np.concatenate(rows))
         return self._stretch
 
@@ -58,9 +65,11 @@ class QueueTurns:
         if len(self._all):
             self._all = self._all[count:]
             return
+        # Only those up to here: the rest of a tied queue comes again, after the standing has moved.
         last = self._stretch[count - 1]
         for queue in self._tied:
             rows = self._by_queue[queue]
+            # By turn number and not by count: of the first turns of a stretch each tied queue has some, or none.
             rows = rows[rows.searchsorted(last, side="right") :]
             if len(rows):
                 self._by_queue[queue] = rows

@@ -2,6 +2,10 @@
 
 Gangs that start together are one turn, at the place of the last of them. Gangs that cannot be
 looked at yet (held, waiting for a dependency, group incomplete) have no turn.
+
+Decides in which order gangs are looked at, at which sizes each may start (*offers*: one for a rigid gang, several for
+a moldable one), and writes a start down. Whether there is room is for the walk (`engine.actions.allocate`) and its
+calendar. Columns, because a cycle may face 100,000 gangs and dismisses most of them by comparing sizes with a number.
 """
 
 from __future__ import annotations
@@ -51,6 +55,7 @@ class Turns:
         self._pending = pending
         self._length: IntArray | None = None
         self.least_us: dict[int, int] = {}  # run times at their least of elastic gangs that start with others, by row
+        # A copy, which indexing by an array makes: below it is written to.
         self.size = pending.size[rows]  # least members, or 1 if the form has its sizes inside
         if groups:
             self.size[[row in groups for row in rows.tolist()]] = 1
@@ -76,6 +81,7 @@ class Turns:
         length = self._pending.length_us[self.rows]
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
             if row in self.members:
+                # A group is planned as one block until its last gang ends. Its elastic gangs start at their least.
                 length[turn] = max(self.least_us.get(r, int(self._pending.length_us[r])) for r in self.members[row])
         return length
 
@@ -90,6 +96,7 @@ class Turns:
     def least_lengths(self, session: Session) -> IntArray:
         """Believed run time at the size a turn is first tried at."""
         pending = self._pending
+        # A moldable gang is tried at its largest first, which is the size its length is stated at.
         if session.policy.moldable or not pending.elastic[self.rows].any():
             return self.length_us
         lengths = self.length_us.copy()
@@ -103,8 +110,10 @@ class Turns:
         Not in a plan that sends somebody away: whoever has the reservation may find room by that, so that the
         guest would be sent away in turn. After such a plan the instant is gone through once more.
         """
+
         if session.reclaimable is not None and session.reclaimable.evicted:
             return False
+        # Rule 8 (guests): a guest leaves when the owner comes, so that its whole minimum must be preemptible.
         gangs = session.snapshot.gangs
         return session.snapshot.hints.has_reclaimable and all(
             gangs[int(self._pending.gang[row])].preemptible for row in self.rows_of(turn)
@@ -125,12 +134,14 @@ class Turns:
 
     def keep(self, wanted: BoolArray) -> Turns:
         """The same order with some turns left out."""
+        # The keys stay as they are, used or not: indices into them remain good.
         kept = Turns(self._pending, self.rows[wanted], (self.key_index[wanted], self.keys), self.members)
         kept.least_us = self.least_us
         return kept
 
     def queue_caps(self, session: Session) -> IntArray:
         """The largest size of each placement key that the ceilings of each queue leave now."""
+        # [queue, key]: one division for every gang of that queue and key.
         return session.limits.caps(self._asked_by_one(session), empty=False)[0]
 
     def _asked_by_one(self, session: Session) -> IntArray:
@@ -145,6 +156,7 @@ class Turns:
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
             if row in self.members:  # each gang of a group counts for its own user
                 offer = Offer(self.keys[int(self.key_index[turn])].form, 1, 0)
+                # A yes or no stands for a size of 1 or 0: the size of a group is inside its form, and 1 in the column.
                 users[turn] = session.limits.users_allow(list_shares(session, self, turn, offer), empty=empty)
         return by_queue[self.queue, self.key_index], users
 
@@ -152,8 +164,10 @@ class Turns:
 def order_turns(session: Session) -> Turns:
     """Lay the pending gangs out in the policy's order."""
     pending = session.snapshot.pending
+    # Gates first: one that is held may stand anywhere in the order and would only be skipped again.
     rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
     rows = session.policy.order(session.snapshot, rows)
+    # After the policy's own order, which it keeps among gangs of one person.
     if session.policy.shares_users and len(rows):
         rows = share_between_users(session.snapshot, rows)
     members: Groups = {}
@@ -162,8 +176,10 @@ def order_turns(session: Session) -> Turns:
     form = pending.form[rows]
     for turn, row in enumerate(rows.tolist()) if members else ():
         if row in members:
+            # A group is placed by one form with all of its gangs inside: together or not at all.
             form[turn] = session.snapshot.group_forms[int(pending.group[row])]
     turns = Turns(pending, rows, _ask(session, form, rows, members), members)
+    # Rigid gangs need no entry: their column says it.
     turns.least_us = {
         row: least_length(session, row) for each in members.values() for row in each if pending.elastic[row]
     }
@@ -177,6 +193,8 @@ def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int,
     for at in grouped.tolist():
         gathered.setdefault(int(group[at]), []).append(int(rows[at]))
     members = {
+        # At the place of its last gang (rule 15, together): nobody passes others by naming a friend who came early. The
+        # rows inside are by number, as the gangs inside the group's form are.
         in_order[-1]: sorted(in_order, key=lambda row: int(session.snapshot.pending.gang[row]))
         for in_order in gathered.values()
     }
@@ -186,7 +204,9 @@ def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int,
 
 def _ask(session: Session, form: IntArray, rows: IntArray, members: Groups) -> tuple[IntArray, list[PlacementKey]]:
     forms = session.snapshot.forms
+    # Nobody is exempt from anything, so that a form is all there is to a key.
     if all(window.maintenance for window in session.snapshot.windows):
+        # Keys nobody uses cost a ceiling each; finding out which those are costs a sort of all turns.
         if len(forms) <= 64:  # few forms: number them as they are instead of finding the ones in use
             return form, [PlacementKey(each) for each in forms]
         used, index = np.unique(form, return_inverse=True)
@@ -198,6 +218,7 @@ def _ask(session: Session, form: IntArray, rows: IntArray, members: Groups) -> t
         exempt = session.exempt_of(q, u)
         for row in members.get(int(rows[turn]), ()):  # of several that start together, what all may use
             exempt &= session.exempt_of(q, int(session.snapshot.pending.user[row]))
+        # The session's view must know which nodes are usable for each set of exemptions before it is asked.
         session.ask_as(exempt)
         asked[turn] = keys.setdefault(PlacementKey(forms[number], exempt), len(keys))
     return asked, list(keys)
@@ -216,17 +237,21 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
     """Sizes to try, largest first. A rigid gang, or several that start together, have one."""
     key, length = turns.key_of(turn), int(turns.length_us[turn])
     row = int(turns.rows[turn])
+    # Rule 15 (together) covers the start only: elastic gangs of a group start at their least and may grow later.
     if row in turns.members or not session.snapshot.pending.elastic[row]:
         return [Offer(key.form, int(turns.size[turn]), length)]
     number = int(session.snapshot.pending.gang[row])
     gang = session.snapshot.gangs[number]
     pinned = session.snapshot.pins.get(number)
     if pinned is not None:
+        # A pinned size is a wish (`resize`): if it does not fit, the gang starts at its least and the wish stays.
         wanted = tuple(pinned if role.sizes.elastic else role.sizes.least for role in gang.roles)
         sizes = list(dict.fromkeys((wanted, tuple(role.sizes.least for role in gang.roles))))
     elif session.policy.moldable:
+        # Moldable (Feitelson and Rudolph): the size is chosen once, at the start. Bounded by what fits on nodes in all.
         sizes = list_sizes(gang, session.view.slots(key.form.roles[0].shape, key.exempt).total)
     else:
+        # Malleable: minimums go to everyone in order first (rule 1), and surplus is shared out at the end of the cycle.
         sizes = [tuple(role.sizes.least for role in gang.roles)]
     return [offer_at(session, key, number, each, length) for each in sizes]
 
@@ -241,7 +266,10 @@ def fit_domain(session: Session, view: View, turn: int, turns: Turns, offer: Off
         return places
     exempt = turns.key_of(turn).exempt
     gang = session.snapshot.gangs[int(session.snapshot.pending.gang[row])]
+    # Rule 15 (topology): the domain that now holds the most of its range, then best fit. The gang is placed at the
+    # largest size that fits and cut back to its least, which leaves it in that domain with room to grow.
     undo(view, offer.form, places)
+    # Asked with the gang's own places free again, or it would be in its own way.
     most = find_ceiling(view, offer.form, exempt)
     wider = [size for size in gang.roles[0].sizes.allowed if offer.size < size <= most]
     found = place(view, Wish(offer.form, wider[-1], exempt)) if wider else NoPlace()
@@ -259,6 +287,7 @@ def offer_at(session: Session, key: PlacementKey, number: int, sizes: tuple[int,
     gang, curve = session.snapshot.gangs[number], curve_of(session.snapshot, number)
     members = elastic_members(gang, sizes)
     most = elastic_members(gang, tuple(role.sizes.most for role in gang.roles))
+    # Rule 6 (time): stated at the largest size, times S(max) / S(n). Linear from 8 to 2 members: four times as long.
     span = scaled_us(length, curve, most, members)
     if key.form.open_size:
         return Offer(key.form, sizes[0], span)
@@ -275,6 +304,7 @@ def find_over_limit(session: Session, turns: Turns, turn: int, offer: Offer) -> 
 def list_shares(session: Session, turns: Turns, turn: int, offer: Offer) -> list[tuple[int, IntArray]]:
     """(user, what is asked of every kind) of each gang of a turn."""
     rows = turns.rows_of(turn)
+    # Gangs of a group may be different people's; each is charged to its own.
     forms = [offer.form] if len(rows) == 1 else [Form((gang,)) for gang in offer.form.gangs]
     users = session.snapshot.pending.user
     return [(int(users[row]), asked_units(session, form, offer.size)) for row, form in zip(rows, forms, strict=True)]
@@ -290,7 +320,9 @@ def start_turn(
         length = offer.length_us if len(rows) == 1 else least_length(session, row)
         session.binds.append(Bind(int(pending.gang[row]), seats, length, guest))
         form = offer.form if len(rows) == 1 else Form((gang,))
+        # A guest counts as gone in the next moment: to the owner of the reservation above it, its seats are free.
         session.bound.append((form, (seats,), now + 1 if guest else now + length))
+    # Without any of these nobody reads the usage before the plan is folded.
     if session.limits.any or session.policy.standing or session.policy.takes:
         for user, asked in list_shares(session, turns, turn, offer):
             session.charge(int(turns.queue[turn]), user, asked)
@@ -312,13 +344,16 @@ def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:
     """Sizes of all roles, largest first, one role shrinking at a time; of a single role none that `room` forbids."""
     if len(gang.roles) == 1:
         allowed = gang.roles[0].sizes.allowed
+        # Sizes beyond `room` cannot fit. The least stays in any case: there must be something to be blocked with.
         fitting = allowed[: max(bisect_right(allowed, room), 1)]
+        # From the largest down. A gang with thousands of sizes is tried at the first 128, then at its least.
         tried = fitting[: -SIZES_TRIED - 1 : -1]
         return [(size,) for size in (tried if tried[-1] == allowed[0] else (*tried, allowed[0]))]
     at = [len(role.sizes.allowed) - 1 for role in gang.roles]
     found: list[tuple[int, ...]] = []
     while len(found) < SIZES_TRIED:
         found.append(tuple(role.sizes.allowed[i] for role, i in zip(gang.roles, at, strict=True)))
+        # The last role gives first. Every combination would be a product; this is a path from all largest to all least.
         shrinkable = [index for index, i in enumerate(at) if i]
         if not shrinkable:
             return found

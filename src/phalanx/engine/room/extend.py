@@ -1,4 +1,8 @@
-"""More seats for a gang that already sits: for growth, for a repair, for leaving a node."""
+"""More seats for a gang that already sits: for growth, for a repair, for leaving a node.
+
+Unlike a start, this may not choose its domain: where the gang sits, it stays. It says no rather than re-seat anybody;
+whoever wants the whole gang elsewhere moves or restarts it.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,8 @@ def extend(
         found = place_role(view, wish, wanted, count, role, inside)
         if found is None:
             continue
+        # More members on a node that is in use shift the ranks of everybody after it, and with them the groups: only
+        # the whole row of ranks shows whether each group is still inside one domain.
         if _groups_hold(view.fleet, kind, add_seats(seats[role], found)):
             return found
         view.take_seats(find_need(view.fleet, kind.shape), found, sign=-1)
@@ -45,6 +51,7 @@ def _groups_hold(fleet: Fleet, role: RoleForm, seats: Seats) -> bool:
     """Whether consecutive ranks still stand in groups inside one domain, now that some nodes have more of them."""
     if role.segment_size <= 1:
         return True
+    # The domain of every rank, compared with that of the first rank of its group: for groups of 4, ranks 4 to 7 with 4.
     domains = np.repeat(fleet.domains[role.segment_level][seats.nodes], seats.counts)
     starts = np.arange(len(domains)) // role.segment_size * role.segment_size
     return bool((domains == domains[starts]).all())
@@ -52,7 +59,9 @@ def _groups_hold(fleet: Fleet, role: RoleForm, seats: Seats) -> bool:
 
 def _near_first(fleet: Fleet, gang: GangForm, seats: tuple[Seats, ...], role: int) -> Iterator[BoolArray | None]:
     """Nodes of the preferred domain that it sits in, then wider ones, up to what it requires."""
+    # What is required bounds everything below; what is preferred is tried inside it, tightest first.
     outer = _inside(fleet, gang, seats, role)
+    # A role of which nobody sits yet goes near whichever role does.
     held = seats[role] if len(seats[role].nodes) else next((each for each in seats if len(each.nodes)), None)
     prefer = max(gang.roles[role].prefer, gang.prefer)
     if held is not None and prefer != ANYWHERE:
@@ -72,6 +81,7 @@ def _inside(fleet: Fleet, gang: GangForm, seats: tuple[Seats, ...], role: int) -
         if level == ANYWHERE or not held:
             continue
         column = fleet.domains[level]
+        # Any node will do as a witness: all of them are in one domain of a level that is required.
         here = column == column[int(held[0].nodes[0])]
         mask = here if mask is None else mask & here
     return mask
@@ -81,6 +91,7 @@ def _beside(view: View, seats: tuple[Seats, ...], exempt: Exempt) -> First:
     """Prefer nodes where the gang sits already."""
 
     def first(role: RoleForm) -> IntArray:
+        # Whichever role sits there: a node in use is no further node to lose, and needs no further link.
         slots = view.slots(role.shape, exempt).slots
         mine = np.zeros(len(slots), dtype=np.bool_)
         for each in seats:

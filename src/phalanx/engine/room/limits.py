@@ -1,4 +1,10 @@
-"""Ceilings of queues and people, checked at the moment a gang would start."""
+"""Ceilings of queues and people, checked at the moment a gang would start.
+
+A limit is what a queue (with everything below it) or a person may hold at a time: GrpTRES in Slurm, nominal
+plus borrowing limit in Kueue, `capability` in Volcano. It is no guarantee, and nobody is evicted for being above one: a
+limit that is lowered only stops further starts. Whether a start would use up what a reservation needs later is asked
+in `engine.calendar.limits_ahead`.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +35,8 @@ class Limits:
     def __init__(self, snapshot: Snapshot) -> None:
         """Copy the usage only if there is any ceiling at all."""
         self._queues, self._users = snapshot.queues, snapshot.users
+        # Without any ceiling no usage is copied or kept: `check` and `charge` answer at once, and callers of the other
+        # methods look at `any` first.
         self.any = snapshot.hints.limited
         if self.any:
             self._queue_usage = snapshot.queues.usage.copy()
@@ -44,16 +52,19 @@ class Limits:
         """The same for gangs of one queue that start together, given as (user, asked) of each."""
         if not self.any:
             return None
+        # People first, each with all of their gangs in the group: two gangs that fit one by one may not fit together.
         by_user = _sum_by_user(shares)
         total = sum(by_user.values())
         for user, asked in by_user.items():
             over = self.check(queue, user, asked)
             if over is not None:
                 return over
+        # With one person the check above has asked the queues for the whole sum already.
         return None if len(by_user) == 1 else self._check_queues(queue, np.asarray(total), self._queue_usage)
 
     def usage_after(self, released: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
         """Usage of queues and people less what queues (each by itself) and people have given back."""
+        # `released` has each queue by itself, the usage has it with everything below: hence upwards here, too.
         queues, users = self._queue_usage.copy(), self._user_usage - released[1]
         for queue in np.flatnonzero(released[0].any(axis=1)).tolist():
             self.add_upwards(queues, queue, -released[0][queue])
@@ -61,6 +72,7 @@ class Limits:
 
     def add_upwards(self, usage: IntArray, queue: int, units: IntArray) -> None:
         """Add to a queue and to every queue above it."""
+        # The usage of a queue has everything below it inside, so that each ceiling is one comparison.
         while queue >= 0:
             usage[queue] += units
             queue = int(self._queues.parent[queue])
@@ -71,6 +83,7 @@ class Limits:
 
     def within(self, queues: IntArray, users: IntArray) -> bool:
         """Whether such a usage passes no ceiling."""
+        # A limit of 0 is one: nothing may start there. Only -1 means that there is none.
         over_queue = (self._queues.limit >= 0) & (queues > self._queues.limit)
         over_user = (self._users.limit >= 0) & (users > self._users.limit)
         return not bool(over_queue.any() or over_user.any())
@@ -89,6 +102,7 @@ class Limits:
     def caps(self, vectors: IntArray, *, empty: bool) -> tuple[IntArray, IntArray]:
         """Multiples of each vector that fit below the ceilings of every queue (its ancestors' too) and person."""
         queue_room = _room(self._queues.limit, self._queue_usage, empty=empty)
+        # The tightest ceiling on the way up, pushed down once, so that each queue answers for all above it.
         for queue, parent in enumerate(self._queues.parent.tolist()):  # parents come before children
             if parent >= 0:
                 queue_room[queue] = np.minimum(queue_room[queue], queue_room[parent])
@@ -105,6 +119,7 @@ class Limits:
     def _check(
         self, queue: int, user: int, asked: IntArray, queue_usage: IntArray, user_usage: IntArray
     ) -> OverLimit | None:
+        # Queues first: QueueLimit stands before UserLimit in the order of reasons (rule 15).
         over = self._check_queues(queue, asked, queue_usage)
         if over is not None:
             return over
@@ -125,6 +140,7 @@ class Limits:
 
 
 def _first_over(limit: IntArray, usage: IntArray, asked: IntArray) -> int:
+    # Only kinds that are asked for: a queue above its limit of GPUs may still start what needs CPUs alone.
     over = np.flatnonzero((limit >= 0) & (asked > 0) & (usage + asked > limit))
     return int(over[0]) if len(over) else -1
 
@@ -147,6 +163,7 @@ def usage_fits(
     return limits.within(queues, users)
 
 
+#: Stands for no ceiling in columns of numbers: more than any room, and any size is below it.
 _UNLIMITED = 1 << 60
 
 
@@ -156,9 +173,11 @@ def _room(limit: IntArray, usage: IntArray, *, empty: bool) -> IntArray:
 
 def _multiples(room: IntArray, vectors: IntArray) -> IntArray:
     """How many times each vector fits each room; kinds it does not ask for do not count."""
+    # Room for 7 GPUs and 40 cores, members of 2 GPUs and 8 cores: min(3, 5) = 3 members.
     caps = np.full((len(room), len(vectors)), _UNLIMITED, dtype=np.int64)
     for kind in range(room.shape[1]):
         asks = vectors[:, kind] > 0
+        # Kind by kind over all queues and shapes at once: there are few kinds and may be many of the others.
         if asks.any() and bool((room[:, kind] < _UNLIMITED).any()):
             caps[:, asks] = np.minimum(caps[:, asks], room[:, kind, None] // vectors[asks, kind])
     return caps

@@ -3,7 +3,12 @@
 Roles of different shapes compete for the same nodes, so greedy choice can miss a placement that
 exists. Here the problem is decided: walk the nodes; on each, try every way of holding members
 that is not dominated by a larger one; remember which (node, members still missing) were already
-found hopeless. Steps are counted, not seconds, so the answer is the same on every machine.
+found hopeless. Steps are counted, not seconds, so the answer is the same on every machine
+(rule 15, completeness: never a false `Infeasible`).
+
+What greedy misses: two nodes with 5 and 4 GPUs, one member of 3 GPUs and three of 2. The larger member
+fits best on the 4, the smaller ones fill the 5 first, and either way the others lack a place; only with
+3 + 2 on the one and 2 + 2 on the other do all sit.
 
 A role with groups (`segment`) counts whole groups: members gathered inside the current domain
 become groups when the walk leaves it.
@@ -65,12 +70,17 @@ class Search:
         return list(self._counts) if self._walk(0, start) else None
 
     def _walk(self, at: int, missing: tuple[Missing, ...]) -> bool:
+        # Entering a node means having left the one before: groups that span a domain are settled when it is over.
         if at:
             missing = tuple(self._leave(i, at, state) for i, state in enumerate(missing))
         if all(groups == 0 and not last for groups, last, _ in missing):
             return True
+        # What is missing and where the walk stands say all that matters of the nodes passed: two ways to the same
+        # remainder fail or succeed alike. This keeps the search from trying every combination.
         if at == len(self.problem.free) or (at, missing) in self._hopeless:
             return False
+        # Largest fillings only: what a smaller one leads to, the larger one that contains it leads to as well, since
+        # members too many are trimmed in the end (`placement._trim`).
         for counts in self._maximal_fillings(at):
             self.steps_left -= 1
             if self.steps_left < 0:
@@ -88,6 +98,8 @@ class Search:
         part, (groups, last, held) = self.problem.parts[index], state
         if at < len(self.problem.free) and part.domain[at] == part.domain[at - 1]:
             return state
+        # Seven gathered, groups of 4: one group, and three that can only be the smaller last group, if that many are
+        # enough for it. What is left after that is of no use: the next domain starts a new group.
         formed = min(groups, held // part.group)
         rest = held - formed * part.group
         return groups - formed, last and rest < part.size % part.group, 0
@@ -96,6 +108,7 @@ class Search:
         """Ways to hold members on one node, largest in sum first, none contained in another."""
         problem = self.problem
         usable = tuple(at in part.nodes for part in problem.parts)
+        # Nodes that look alike are filled alike, and in most clusters most nodes do.
         key = (problem.free[at], problem.devices[at], usable)
         if key not in self._fillings:
             ways = sorted(self._fill(at, usable, ()), key=lambda way: (-sum(way), way))
@@ -113,9 +126,11 @@ class Search:
             return
         most = self.problem.parts[index].size if usable[index] else 0
         for count in range(most + 1):
+            # Counted as well: a node with room for many small members has very many fillings.
             self.steps_left -= 1
             if self.steps_left < 0:
                 raise BudgetSpent
+            # If so many do not fit, more do not.
             if not node_holds(self.problem, at, (*counts, count)):
                 return
             yield from self._fill(at, usable, (*counts, count))
@@ -149,6 +164,7 @@ def pack_devices(devices: Sequence[int], whole: int, shares: Sequence[int]) -> t
     if len(untouched) < whole:
         return None
     given = untouched[:whole]
+    # Least room first, so that the first way tried is best fit.
     bins = sorted((milli, device) for device, milli in enumerate(devices) if device not in given)
     chosen = _pack(bins, list(shares))
     return None if chosen is None else (given, chosen)
@@ -161,6 +177,7 @@ def _pack(bins: list[tuple[int, int]], shares: list[int]) -> list[int] | None:
     if sum(shares) > sum(room for room, _ in bins):
         return None
     for index, (room, device) in enumerate(bins):
+        # Devices with equal room are one choice: trying each of them again would only find the same failure.
         if room < shares[0] or (index and bins[index - 1][0] == room):
             continue
         rest = sorted([*bins[:index], *bins[index + 1 :], (room - shares[0], device)])

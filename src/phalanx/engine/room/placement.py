@@ -3,6 +3,10 @@
 One role is one vectorised problem and greedy is exact for it. Several roles, or several gangs
 that start together, are tried greedily in a few orders and domains first; where that fails, the
 exact search decides within its budget of steps.
+
+This is gang admission: all seats or none, in one step, so that two half-placed gangs can never wait
+for each other. Whether the gang may start at all (order, limits, reservations) was decided by the
+caller, who chose the view: room now, room until a reservation, or room at an instant to come.
 """
 
 from __future__ import annotations
@@ -65,10 +69,12 @@ def find_ceiling(view: View, form: Form, exempt: Exempt = NOBODY) -> int:
 def role_ceiling(view: View, role: RoleForm, require: int, exempt: Exempt) -> int:
     """The most members of a role that one domain of the required level holds now."""
     row = view.slots(role.shape, exempt)
+    # The case of most gangs: how many fit in all is a number that the view keeps.
     if require == ANYWHERE and role.segment_size <= 1:
         return row.total
     sums = {level: view.domain_sums(row, level) for level in (require, role.segment_level) if level >= 0}
     innermost = len(view.fleet.levels) - 1
+    # `compute_capability` sums over single nodes where no level is required.
     sums.setdefault(innermost, view.domain_sums(row, innermost))
     capability = compute_capability(view.fleet, sums, role, require)
     return int(capability.max(initial=0))
@@ -77,8 +83,10 @@ def role_ceiling(view: View, role: RoleForm, require: int, exempt: Exempt) -> in
 def place(view: View, wish: Wish) -> Places | NoPlace:
     """Seat the form and take its seats from the view; on `NoPlace` the view is untouched."""
     if wish.form.open_size:
+        # Greedy is exact for one role, so that a no is a no and the search has nothing to add.
         seats = place_role(view, wish, wish.form.roles[0], wish.size, 0, None)
         return NoPlace() if seats is None else ((seats,),)
+    # A role that does not fit by itself cannot fit beside others. Most hopeless forms end here, before any trying.
     if find_ceiling(view, wish.form, wish.exempt) == 0:
         return NoPlace()
     placed = _place_greedily(view, wish)
@@ -103,6 +111,7 @@ def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArra
     """Lay a shape's slots out over the walk order."""
     fleet = view.fleet
     slots = row.slots if inside is None else row.slots * inside
+    # Over all nodes: a domain is judged by all that is free in it, also on nodes that this gang may not use.
     unasked = [view.free[:, column] for column in row.need.unasked]
     asked = [view.free[:, column] for column in row.need.columns]
     if row.need.share:
@@ -118,6 +127,7 @@ def make_room(view: View, row: SlotRow, first: IntArray | None, inside: BoolArra
 
 
 def _company_of(view: View, need: Need) -> Company | None:
+    # Whoever asks for devices alone takes no cores from them; whoever asks for none has no devices to weigh against.
     if len(need.columns) < 2 or not (need.whole or need.share):
         return None
     column = view.fleet.device_column
@@ -128,6 +138,7 @@ def _company_of(view: View, need: Need) -> Company | None:
 def place_role(view: View, wish: Wish, role: RoleForm, size: int, index: int, inside: BoolArray | None) -> Seats | None:
     """Seat members of one role on some nodes, and take the seats; None if they do not fit."""
     row = view.slots(role.shape, wish.exempt)
+    # One number against one number: the usual way for a placement to fail.
     if row.total < size:
         return None
     first = None if wish.first is None else wish.first(role)
@@ -155,6 +166,7 @@ def _place_greedily(view: View, wish: Wish) -> Places | None:
 
 
 def _place_gang(view: View, wish: Wish, gang: GangForm) -> tuple[Seats, ...] | None:
+    # Domains outside, orders inside: a tight domain in any order is better than a wide one in the best.
     for inside in _gang_domains(view, wish, gang):
         for order in _role_orders(view, gang):
             seats = _place_roles(view, wish, gang, order, inside)
@@ -171,6 +183,7 @@ def _place_roles(
         role = gang.roles[index]
         seats = place_role(view, wish, role, role.size, index, inside)
         if seats is None:
+            # Whole or absent: the roles that were seated give their places back before anything else is tried.
             for other in reversed(done):
                 view.take_seats(find_need(view.fleet, gang.roles[other.role].shape), other, sign=-1)
             return None
@@ -184,6 +197,7 @@ def _role_orders(view: View, gang: GangForm) -> Iterator[tuple[int, ...]]:
     if len(indices) == 1:
         yield indices
         return
+    # 20 slots for 10 members is 2.0, 9 slots for 8 is 1.1: the second goes first, while it still has its choice.
     spare = [view.slots(role.shape).total / role.size for role in gang.roles]
     hardest = tuple(sorted(indices, key=lambda i: (spare[i], i)))
     yield from dict.fromkeys((hardest, indices, indices[::-1]))
@@ -196,6 +210,7 @@ def _gang_domains(view: View, wish: Wish, gang: GangForm) -> Iterator[BoolArray 
         return
     rows = [view.slots(role.shape, wish.exempt) for role in gang.roles]
     tried = 0
+    # Tightest first. Each role fits by itself wherever `fits` says so; together is what the caller finds out.
     for level in range(max(gang.require, gang.prefer), max(gang.require, 0) - 1, -1):
         fits = np.ones(len(view.fleet.run_starts[level]), dtype=np.bool_)
         room = np.zeros(len(fits), dtype=np.int64)
@@ -205,6 +220,7 @@ def _gang_domains(view: View, wish: Wish, gang: GangForm) -> Iterator[BoolArray 
             room += sums
         runs = np.flatnonzero(fits)
         for run in runs[np.argsort(room[runs], kind="stable")].tolist():
+            # Not a no: the exact search still decides.
             if tried == GREEDY_DOMAINS:
                 return
             tried += 1
@@ -234,9 +250,11 @@ def _place_exactly(view: View, wish: Wish) -> Places | NoPlace:
             flat.roles.append((g, r, role))
             flat.needs.append(row.need)
             flat.slots.append(row.slots)
+    # Nodes that hold nobody only make the walk deeper.
     useful = np.sum(flat.slots, axis=0) > 0
     flat.positions = view.fleet.walk[useful[view.fleet.walk]]
     if len(flat.positions) > SEARCH_NODES:
+        # Undecided is a reason of its own (SearchBudget). Called infeasible, the gang would never be tried again.
         return NoPlace(undecided=True)
     budget = SEARCH_STEPS
     for domains in _domain_choices(view, wish.form, flat):
@@ -245,6 +263,7 @@ def _place_exactly(view: View, wish: Wish) -> Places | NoPlace:
             found = search.solve()
         except BudgetSpent:
             return NoPlace(undecided=True)
+        # One budget for all choices of domains, or a cluster of many racks would have as many budgets.
         budget = search.steps_left
         if found is not None:
             return _seat_found(view, wish.form, flat, search.problem, found)
@@ -264,6 +283,7 @@ def _domain_choices(view: View, form: Form, flat: _Flat) -> Iterator[list[BoolAr
         ]
         for role_masks in product(*inside):
             masks = [nodes & gang_masks[g] & mask for (g, _, _), mask in zip(flat.roles, role_masks, strict=True)]
+            # By sums first: a choice of domains in which a role lacks slots needs no search to fail.
             enough = (
                 int(slots[mask].sum()) >= role.size
                 for slots, mask, (_, _, role) in zip(flat.slots, masks, flat.roles, strict=True)
@@ -276,6 +296,7 @@ def _level_masks(view: View, level: int) -> list[BoolArray]:
     if level == ANYWHERE:
         return [np.ones(len(view.fleet), dtype=np.bool_)]
     column = view.fleet.domains[level]
+    # By number, and numbers follow the lowest node index (rule 1, ties): the first solution found is the one given.
     return [column == domain for domain in range(int(column.max(initial=-1)) + 1)]
 
 
@@ -284,7 +305,9 @@ def _question(view: View, flat: _Flat, masks: list[BoolArray]) -> PackingProblem
     parts = []
     for (_, _, role), need, mask, slots in zip(flat.roles, flat.needs, masks, flat.slots, strict=True):
         allowed = frozenset(np.flatnonzero((mask & (slots > 0))[positions]).tolist())
+        # Inside a required domain of the segment's level, or of a tighter one, all groups are together anyway.
         grouped = role.segment_size > 1 and role.segment_level > role.require
+        # Walk order keeps domains in one piece, which the search relies on: it settles groups where a domain ends.
         domain = view.fleet.domains[role.segment_level][positions] if grouped else np.arange(len(positions))
         group = role.segment_size if grouped else 1
         parts.append(Part(need, role.size, group, allowed, tuple(domain.tolist())))
@@ -298,6 +321,7 @@ def _question(view: View, flat: _Flat, masks: list[BoolArray]) -> PackingProblem
 
 def _seat_found(view: View, form: Form, flat: _Flat, problem: PackingProblem, found: list[tuple[int, ...]]) -> Places:
     """Trim the surplus of a solution, choose devices exactly, and take the seats."""
+    # Trimmed first, devices second: members that are dropped must not decide who shares which device.
     trimmed = [_trim(part, [way[i] for way in found]) for i, part in enumerate(problem.parts)]
     devices = _exact_devices(view, problem, trimmed)
     places: list[list[Seats]] = [[] for _ in form.gangs]
@@ -314,6 +338,8 @@ def _seat_found(view: View, form: Form, flat: _Flat, problem: PackingProblem, fo
 
 def _trim(part: Part, given: list[int]) -> dict[int, int]:
     """Exactly the asked members, position by position in rank order: whole groups, the smaller one last."""
+    # The search fills nodes to the brim and may hold too many; here groups are formed as it formed them, in walk order,
+    # and what is beyond them is dropped.
     groups, rest = divmod(part.size, part.group)
     by_domain: dict[int, list[int]] = {}
     for at in range(len(given)):
@@ -327,6 +353,7 @@ def _trim(part: Part, given: list[int]) -> dict[int, int]:
         want = formed * part.group
         target = kept
         if rest and held - want >= rest:
+            # A domain with the smaller group goes to the end as a whole: its ranks must be the last ones.
             want, rest, target = want + rest, 0, last
         for at in positions:
             target[at] = min(given[at], want)
@@ -346,6 +373,7 @@ def _exact_devices(
             chosen[i, at] = [0] * width
         if problem.device_column < 0 or not asked:
             continue
+        # Largest first, as the search checked them. Fewer members than it checked only make packing easier.
         shares = sorted(((problem.parts[i].need.share, i) for i, n in asked for _ in range(n)), key=lambda x: -x[0])
         shares = [(share, i) for share, i in shares if share]
         whole = [i for i, n in asked for _ in range(n * problem.parts[i].need.whole)]

@@ -1,4 +1,8 @@
-"""Arithmetic on seats: add, take away, count by role, shrink to a size."""
+"""Arithmetic on seats: add, take away, count by role, shrink to a size.
+
+Seats stand in rank order, and everything here keeps it: whoever stays keeps the order among those who stay, and nodes
+that join come last. Nothing here looks for room; that is for `placement` and `extend`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ def subtract_seats(seats: Seats, gone: Seats) -> Seats:
     """What is left of seats when others, a part of them, are given back. Ranks keep their order."""
     if not len(gone.nodes):
         return seats
+    # By node, since both list nodes in an order of their own.
     at = {node: index for index, node in enumerate(seats.nodes.tolist())}
     counts, devices = seats.counts.copy(), seats.devices.copy()
     for node, count, taken in zip(gone.nodes.tolist(), gone.counts.tolist(), gone.devices, strict=True):
@@ -25,6 +30,7 @@ def subtract_seats(seats: Seats, gone: Seats) -> Seats:
         if index is not None:
             counts[index] = max(0, int(counts[index]) - count)
             devices[index] = np.maximum(devices[index] - taken, 0)
+    # A node with nobody left is no seat: masks and reservations are read off the nodes.
     kept = counts > 0
     return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
 
@@ -35,6 +41,7 @@ def add_seats(seats: Seats, more: Seats) -> Seats:
         return seats
     at = {node: index for index, node in enumerate(seats.nodes.tolist())}
     counts, devices = seats.counts.copy(), seats.devices.copy()
+    # Members that join a node in use come right after those on it. Ranks after them move; `extend` looks at that.
     fresh = []
     for row, node in enumerate(more.nodes.tolist()):
         index = at.get(node)
@@ -59,12 +66,14 @@ def sizes_of(seats: tuple[Seats, ...]) -> tuple[int, ...]:
 
 def elastic_members(gang: Gang, sizes: tuple[int, ...]) -> int:
     """Members that the speed-up counts: those of the elastic roles."""
+    # Rule 6: curves are stated in members of the elastic roles. A parameter server beside them makes nobody quicker.
     return sum(size for role, size in zip(gang.roles, sizes, strict=True) if role.sizes.elastic)
 
 
 def part_of(fleet: Fleet, shape: Shape, seats: Seats, counts: Mapping[int, int]) -> Seats:
     """Some members of some seats: how many of them by node, with the devices they use."""
     need = find_need(fleet, shape)
+    # In the order of the seats, whatever order the mapping has: the same input must give the same plan.
     rows = [row for row, node in enumerate(seats.nodes.tolist()) if counts.get(node, 0)]
     nodes = seats.nodes[rows]
     wanted = np.array([counts[node] for node in nodes.tolist()], dtype=np.int64)
@@ -79,11 +88,14 @@ def _some_devices(held: MilliArray, need: Need, members: int, leaving: int) -> M
     """The devices of the last members: whole ones from the last device down, shares likewise."""
     if leaving == members:
         return held
+    # From the last device down: which member of a node uses which device is not written down, and devices are given
+    # out from the lowest index, so that the last members are most likely to have the last ones.
     left = leaving * (need.whole * MILLI if need.whole else need.share)
     given = np.zeros_like(held)
     for device in range(len(held) - 1, -1, -1):
         take = min(int(held[device]), left)
         if need.share:
+            # Only whole shares: three shares of 300 on a device free 300 or 600 of it, never 500.
             take -= take % need.share
         given[device] = take
         left -= take
@@ -96,6 +108,7 @@ def drop_tail(fleet: Fleet, shape: Shape, seats: Seats, members: int) -> Seats:
         return seats
     counts: dict[int, int] = {}
     left = members
+    # From the last node backwards: 4, 4, 4 without five is 4, 3.
     for node, count in zip(seats.nodes.tolist()[::-1], seats.counts.tolist()[::-1], strict=True):
         counts[node] = min(count, left)
         left -= counts[node]
@@ -116,10 +129,13 @@ def cover_nodes(nodes: int, reservations: Iterable[Reservation]) -> BoolArray:
 
 def still_free(free: IntArray, device_free: MilliArray, need: Need, seats: Seats) -> Seats:
     """The part of given-back seats that nobody was given in the same plan."""
+    # What was given back may have been given away since, whole members or parts of one. What is left of it is what is
+    # still free of every kind, in whole members; parts of one are `list_crumbs`.
     room = [free[seats.nodes, column] // amount for column, amount in zip(need.columns, need.amounts, strict=True)]
     counts = np.minimum.reduce([seats.counts, *room])
     devices = seats.devices
     if need.whole or need.share:
+        # Of the very devices that were given back; others that are free on the node are none of these seats.
         devices = np.minimum(seats.devices, np.maximum(device_free[seats.nodes], 0))
         each = need.whole * MILLI if need.whole else need.share
         counts = np.minimum(counts, devices.sum(axis=1) // each)
@@ -138,9 +154,12 @@ def list_crumbs(
     by_shape: dict[Shape, list[tuple[int, int, MilliArray]]] = {}
     whole = {node: (count, kept.devices[row]) for row, (node, count) in enumerate(_pairs(kept))}
     for row, (node, count) in enumerate(_pairs(given)):
+        # Two GPUs per member, and somebody was given one of them: no whole member is free, and one GPU is.
         stays, held = whole.get(node, (0, np.zeros_like(given.devices[row])))
+        # All of it is still free, or was handed on whole: there is no rest.
         if stays == count:
             continue
+        # What is free beyond the whole members, but no more than was given back: the rest was free before.
         devices = np.clip(device_free[node] - held, 0, given.devices[row] - held)
         units = np.clip(free[node] - stays * need.vector, 0, (count - stays) * need.vector)
         for shape, members, taken in _split(fleet, units, devices if need.whole or need.share else devices * 0):
@@ -155,6 +174,8 @@ def _pairs(seats: Seats) -> zip[tuple[int, int]]:
 def _split(fleet: Fleet, units: IntArray, devices: MilliArray) -> list[tuple[Shape, int, MilliArray]]:
     """Amounts on one node as members of simple shapes."""
     found: list[tuple[Shape, int, MilliArray]] = []
+    # Whole devices as members of one device each, every share as a member of its own size: a shape asks for one amount
+    # of devices, so that a mixture of both cannot be one shape.
     untouched = devices == MILLI
     if untouched.any():
         found.append((Shape(((DEVICE_KIND, MILLI),)), int(untouched.sum()), devices * untouched))
@@ -171,6 +192,7 @@ def _split(fleet: Fleet, units: IntArray, devices: MilliArray) -> list[tuple[Sha
 
 def _as_seats(rows: list[tuple[int, int, MilliArray]]) -> Seats:
     """Seats on some nodes; of several rests on one node with the same shape, all."""
+    # By node index: these seats belong to nobody's ranks, and the same input must give the same plan.
     nodes = sorted({node for node, _, _ in rows})
     counts = [sum(count for other, count, _ in rows if other == node) for node in nodes]
     devices = [np.sum([taken for other, _, taken in rows if other == node], axis=0) for node in nodes]
@@ -181,6 +203,7 @@ def _as_seats(rows: list[tuple[int, int, MilliArray]]) -> Seats:
 def _trim_devices(devices: MilliArray, counts: IntArray, each: int) -> MilliArray:
     """Of every row's devices only as much as so many members use, from the first device on."""
     wanted = (counts * each)[:, None]
+    # Devices (1000, 1000, 500) and 1500 wanted: 1000 of the first, 500 of the second, nothing of the third.
     before = devices.cumsum(axis=1) - devices
     trimmed: MilliArray = np.clip(wanted - before, 0, devices).astype(np.int16)
     return trimmed

@@ -7,6 +7,8 @@ log of the nodes that changed, and a shape's row re-reads only those when it is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +19,7 @@ from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Shape
 from phalanx.model.plan import Seats
 
+# A reservation by an administrator is a window that some are exempt from; maintenance exempts nobody.
 Exempt = frozenset[int]  # windows that do not bind the asking gang
 NOBODY: Exempt = frozenset()
 
@@ -47,13 +50,35 @@ class View:
         self.usable_by_exempt: dict[Exempt, BoolArray] = {NOBODY: usable}
         self._rows: dict[tuple[Shape, Exempt], SlotRow] = {}
         self._log: list[IntArray] = []
+        # Copied before the first write and not at once: a view that is only asked costs no copy.
         self._owned = False
+        self._tried: list[tuple[Need, Seats, int]] | None = None  # taken since an attempt began
+
+    @contextmanager
+    def attempt(self) -> Iterator[Callable[[], None]]:
+        """Take and give back at will: unless the block calls what it is given, all of it is undone at its end."""
+        assert self._tried is None, "one attempt at a time"
+        tried: list[tuple[Need, Seats, int]] = []
+        kept = False
+
+        def keep() -> None:
+            nonlocal kept
+            kept = True
+
+        self._tried = tried
+        try:
+            yield keep
+        finally:
+            self._tried = None
+            for need, seats, sign in () if kept else reversed(tried):
+                self.take_seats(need, seats, -sign)
 
     def slots(self, shape: Shape, exempt: Exempt = NOBODY) -> SlotRow:
         """The row of a shape, up to date."""
         row = self._rows.get((shape, exempt))
         if row is None:
             return self._new_row(shape, exempt)
+        # Between two questions a walk changes a handful of nodes; working the row out anew would touch all of them.
         if row.seen < len(self._log):
             self._refresh(row)
         return row
@@ -62,6 +87,7 @@ class View:
         need = find_need(self.fleet, shape)
         mask = need.allowed & self.usable_by_exempt[exempt]
         slots = compute_slots(need, self.free, self.device_free, self.fleet.device_column, shared=self.shared)
+        # Cordons, taints and windows as zeros, so that sums need not know of them.
         slots *= mask
         row = SlotRow(need, mask, slots, int(np.add.reduce(slots)), len(self._log))
         self._rows[shape, exempt] = row
@@ -69,11 +95,13 @@ class View:
 
     def _refresh(self, row: SlotRow) -> None:
         changed = self._log[row.seen :]
+        # Without duplicates: a node that changed twice must be counted once in the total.
         nodes = changed[0] if len(changed) == 1 else np.unique(np.concatenate(changed))
         fresh = compute_slots(
             row.need, self.free[nodes], self.device_free[nodes], self.fleet.device_column, shared=self.shared
         )
         fresh = fresh * row.mask[nodes]
+        # The total by its difference; sums by domain are worked out anew when somebody asks for them.
         row.total += int((fresh - row.slots[nodes]).sum())
         row.slots[nodes] = fresh
         row.sums.clear()
@@ -81,6 +109,7 @@ class View:
 
     def forget(self) -> None:
         """Other nodes are usable than before."""
+        # The masks are inside the rows, so that bringing them up to date by the log would not do.
         self._rows.clear()
 
     def domain_sums(self, row: SlotRow, level: int) -> IntArray:
@@ -88,6 +117,7 @@ class View:
         found = row.sums.get(level)
         if found is None:
             walked = row.slots if self.fleet.walk_trivial else row.slots[self.fleet.walk]
+            # A domain is one run of the walk order: one sum per run, without looking at any node's labels.
             found = np.add.reduceat(walked, self.fleet.run_starts[level]) if len(walked) else walked
             row.sums[level] = found
         return found
@@ -101,8 +131,11 @@ class View:
             self.device_free[nodes] -= devices
         else:
             devices = np.zeros((len(nodes), self.device_free.shape[1]), dtype=np.int16)
+        # Amounts and devices are two accounts of one thing: whoever changes one changes the other.
         self.free[nodes] -= counts[:, None] * need.vector
         self._log.append(nodes)
+        if self._tried is not None:
+            self._tried.append((need, Seats(0, nodes, counts, devices), 1))
         return devices
 
     def take_seats(self, need: Need, seats: Seats, sign: int = 1) -> None:
@@ -113,6 +146,8 @@ class View:
             self.device_free[seats.nodes] -= seats.devices * np.int16(sign)
         self.free[seats.nodes] -= sign * seats.counts[:, None] * need.vector
         self._log.append(seats.nodes)
+        if self._tried is not None:
+            self._tried.append((need, seats, sign))
 
     def overwrite(self, nodes: IntArray, free: IntArray, device_free: MilliArray) -> None:
         """Set the room of some nodes."""
@@ -130,6 +165,7 @@ class View:
 def find_need(fleet: Fleet, shape: Shape) -> Need:
     """The shape over this fleet's kinds, worked out once per fleet."""
     found = fleet.needs.get(shape)
+    # Kept by the fleet and not by the view: there are several views a cycle, and a new fleet has other columns.
     if not isinstance(found, Need):
         found = compile_need(fleet, shape)
         fleet.needs[shape] = found

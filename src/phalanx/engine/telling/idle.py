@@ -1,4 +1,9 @@
-"""What the room that nobody took is kept for. Bookkeeping for a ledger; decides nothing."""
+"""What the room that nobody took is kept for. Bookkeeping for a ledger; decides nothing.
+
+Rule 13 (ledger): idle time is `reserved_idle` under a reservation, `fragmented` while somebody waits whom the free
+amounts would hold in one piece, and `free` otherwise. Utilisation that is lost to backfill, to packing and to a lack
+of work are three different things to mend.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ class Walked(Protocol):
 
 def measure_idle(session: Session, walk: Walked) -> Idle:
     """Free room under reservations, and whether somebody waits only because it lies in the wrong places."""
+    # After the walk: what this plan starts is off it already.
     free = session.view.free * session.in_service[:, None]
     if not free.any() or bool(walk.started.all()):
         return Idle(np.zeros(len(session.fleet.kinds), dtype=np.int64), fragmented=False)
@@ -35,7 +41,9 @@ def measure_idle(session: Session, walk: Walked) -> Idle:
         for number, per_gang in zip(reservation.gangs, reservation.seats, strict=True):
             for seats in per_gang:
                 need = find_need(session.fleet, session.snapshot.gangs[number].roles[seats.role].shape)
+                # Several reservations may name one node at different times, so that more is kept than the node has...
                 kept[seats.nodes] += seats.counts[:, None] * need.vector
+    # ... but no more than is free counts, node by node: seats that are still busy are nobody's idle time.
     reserved: IntArray = np.minimum(free, kept).sum(axis=0)
     return Idle(reserved, _is_fragmented(session, walk))
 
@@ -49,7 +57,9 @@ def _is_fragmented(session: Session, walk: Walked) -> bool:
         room = measure_room(session, turns.keys[index], sums)
         some = waiting[turns.key_index[waiting] == index]
         if caps is not None:
+            # Whom a ceiling stops does not wait for room, in one piece or not.
             some = some[turns.size[some] <= caps[some]]
+        # As the reasons have it: enough in total, too little on nodes (Fragmentation) or in a domain (Topology).
         sizes = np.full(len(some), room.needed) if room.needed else turns.size[some]
         if bool(((sizes <= room.in_total) & (sizes > min(room.on_nodes, room.in_domain))).any()):
             return True

@@ -56,8 +56,10 @@ def judge_pending(
     for row in np.flatnonzero(codes).tolist():  # held or waiting, but told already that it can never run
         form = session.snapshot.forms[int(pending.form[row])]
         most = empty_ceiling(session.fleet, form, None)
+        # Infeasible stands before Held in the order of reasons: releasing it would change nothing.
         if int(pending.size[row]) > most:
             codes[row], needed[row], available[row] = Code.INFEASIBLE, pending.size[row], most
+    # After the walk: numbers speak of what is free once everybody who starts has started.
     rooms = [measure_room(session, key, sums) for key in turns.keys]
     judged = _judge_turns(session, turns, impossible, walk, rooms)
     codes[turns.rows], needed[turns.rows], available[turns.rows] = judged
@@ -77,6 +79,7 @@ def _judge_turns(
     available = np.zeros(len(turns), dtype=np.int64)
     serviced = [empty_ceiling(session.fleet, q.form, session.in_service) for q in turns.keys]
     # From the least to the most dominant: each overwrites what it covers.
+
     service = np.array(serviced, dtype=np.int64)[key]
     for code, room in (
         (Code.TOPOLOGY, columns[:, 3]),
@@ -85,6 +88,8 @@ def _judge_turns(
     ):
         short = size > room
         codes[short], available[short] = code, room[short]
+    # Stronger than Capacity, though behind it in rule 15's list: not even if these nodes were empty, so that no end of
+    # anybody would help.
     short = turns.size > service
     codes[short], available[short] = Code.NODE_CONSTRAINT, service[short]
     _judge_limits(session, turns, codes, available)
@@ -92,6 +97,7 @@ def _judge_turns(
     codes[impossible], available[impossible] = Code.INFEASIBLE, empty[impossible]
     alive = np.flatnonzero(~impossible)
     codes[alive[walk.started]] = Code.NONE
+    # There is room, and still it waits: only the walk knows behind whom or for which reservation.
     for index in np.flatnonzero(~walk.started & (codes[alive] == Code.NONE)).tolist():
         codes[alive[index]] = walk.why_not(index)
     for index in sorted(walk.undecided):
@@ -102,6 +108,7 @@ def _judge_turns(
 def _judge_limits(session: Session, turns: Turns, codes: npt.NDArray[np.int8], available: IntArray) -> None:
     if not session.limits.any:
         return
+    # The queue's after the user's, for the same reason: the later one stands.
     by_queue, by_user = turns.limit_caps(session, empty=False)
     for code, caps in ((Code.USER_LIMIT, by_user), (Code.QUEUE_LIMIT, by_queue)):
         over = turns.size > caps
@@ -115,10 +122,12 @@ def measure_room(session: Session, key: PlacementKey, sums: dict[bytes, IntArray
         for role in gang.roles:
             row = session.view.slots(role.shape, key.exempt)
             free = _free_in(session, row.mask, sums)
+            # Amounts poured together, as if the pool were one node: what holds more than `on_nodes` is fragmentation.
             totals = [int(free[c]) // a for c, a in zip(row.need.columns, row.need.amounts, strict=True)]
             total = 0 if row.need.missing is not None else min(totals, default=1 << 30)
             best = role_ceiling(session.view, role, max(gang.require, role.require), key.exempt)
             room = RoomLeft(role.size, total, row.total, best)
+            # One blocker is enough to explain a wait, and the role that lacks most is the one to mend.
             if worst is None or room.in_domain - room.needed < worst.in_domain - worst.needed:
                 worst = room
     assert worst is not None, "a form has at least one role"

@@ -142,7 +142,8 @@ class World:
             return
         if plan.idle is not None:
             self.ledger.note_idle(plan.idle)
-        if any(isinstance(decision, Resize) for decision in plan.decisions):
+        # Whoever was resized has left its seats of before here.
+        if self._before and any(isinstance(decision, Resize) for decision in plan.decisions):
             self.ledger.handover.note_plan(plan, self._before)
         self._before = {}
         self.ledger.note()

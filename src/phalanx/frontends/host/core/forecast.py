@@ -15,22 +15,13 @@ from typing import Final
 
 from phalanx.control.clone import clone_state
 from phalanx.control.forward import Happens
+from phalanx.control.look_ahead import Budget, Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job
-from phalanx.frontends.host.core.outlook import (
-    HIGH,
-    LOW,
-    MIDDLE,
-    Bound,
-    Lengths,
-    Seen,
-    StartCause,
-    Triple,
-    look,
-)
+from phalanx.frontends.host.core.outlook import HIGH, LOW, MIDDLE, Lengths, Triple, look
 from phalanx.frontends.host.core.predict import Predictions, Range
 from phalanx.frontends.host.store import AddEstimate
 
@@ -92,7 +83,7 @@ class ForecastAnswer:
     """What was found out last."""
 
     forecasts: dict[int, Forecast] = field(default_factory=dict)  # by job
-    seen: Seen | None = None  # the middle look
+    seen: Outlook | None = None  # the middle look
     version: int = -1
     at_us: int = 0
     cost_us: int = 0
@@ -170,7 +161,7 @@ class Forecaster:
         chosen = answer.forecasts if wanted is None else {job: answer.forecasts.get(job) for job in wanted}
         return {job: _not_before(each, now_us) for job, each in chosen.items() if each is not None}
 
-    async def outlook(self) -> Seen:
+    async def outlook(self) -> Outlook:
         """Who is expected to sit where, for how long."""
         seen = (await self._find(None)).seen
         assert seen is not None
@@ -255,7 +246,7 @@ class Forecaster:
         kept = thin_out(state, hub.planner.policy, {*keep, *(number for _, number in begin[:most])}, most)
         return ForecastInput(state, self.measure(state, kept), events, kept)
 
-    def look_thrice(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[dict[int, Seen], float]:
+    def look_thrice(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[dict[int, Outlook], float]:
         """In another thread: three looks, and what they cost."""
         began_s = self.meter()
         middle = self.look_once(ground, MIDDLE, 0.5, wanted)
@@ -265,12 +256,11 @@ class Forecaster:
             looks[which] = middle if same else self.look_once(ground, which, 0.25, middle.starts)
         return looks, self.meter() - began_s
 
-    def look_once(self, ground: ForecastInput, which: int, share: float, wanted: Collection[int] | None) -> Seen:
+    def look_once(self, ground: ForecastInput, which: int, share: float, wanted: Collection[int] | None) -> Outlook:
         """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
-        bound, policy = Bound(self.meter, self.budget_s * share), self.hub.planner.policy
-        return look(
-            clone_state(ground.state), policy, ground.lengths, which, bound, wanted=wanted, events=ground.events
-        )
+        budget, runs = Budget(self.meter, self.budget_s * share), ground.lengths.pick(which)
+        state, policy = clone_state(ground.state), self.hub.planner.policy
+        return look(state, policy, runs, budget, wanted=wanted, events=ground.events)
 
     # ------------------------------------------------------------------ lengths
 
@@ -325,7 +315,7 @@ class Forecaster:
 
     # ------------------------------------------------------------------ telling
 
-    def tell(self, lengths: Lengths, looks: Mapping[int, Seen]) -> dict[int, Forecast]:
+    def tell(self, lengths: Lengths, looks: Mapping[int, Outlook]) -> dict[int, Forecast]:
         """What three looks come to, by gang number."""
         middle, low, high = looks[MIDDLE], looks[LOW], looks[HIGH]
         now_us = middle.now_us

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from phalanx.control.look_ahead import Outlook
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
-from phalanx.frontends.host.core.outlook import Seen
 from phalanx.frontends.host.core.rows import seated
 from phalanx.frontends.host.store import EventRecord, JobRecord
 
@@ -61,7 +61,7 @@ class Gantts:
 
     # ------------------------------------------------------------------ present and future
 
-    def _present(self, since_us: int, seen: Seen) -> Iterator[Bar]:
+    def _present(self, since_us: int, seen: Outlook) -> Iterator[Bar]:
         """What runs, up to its expected end."""
         ends = {stay.gang: stay.end_us for stay in seen.stays if not stay.fresh}
         for job in self.hub.register:
@@ -70,13 +70,14 @@ class Gantts:
                 devices = sorted({device for member in seated(live) for device, _ in member.devices})
                 yield from self._bars(job, devices, max(live.started_us, since_us), ends.get(job.number), "running")
 
-    def _future(self, seen: Seen, now_us: int) -> Iterator[Bar]:
+    def _future(self, seen: Outlook, now_us: int) -> Iterator[Bar]:
         by_number = self.hub.register.by_number
         for stay in seen.stays:
             job = by_number.get(stay.gang)
             over = stay.end_us is not None and stay.end_us <= now_us
             if stay.fresh and job is not None and not job.ended and job.live is None and not over:
-                yield from self._bars(job, stay.devices, max(stay.start_us, now_us), stay.end_us, "forecast")
+                devices = [device for _, device in stay.list_devices()]  # there is one node
+                yield from self._bars(job, devices, max(stay.start_us, now_us), stay.end_us, "forecast")
 
     def _bars(
         self, job: Job | JobRecord, devices: Iterable[int | str], start_us: int, end_us: int | None, kind: str

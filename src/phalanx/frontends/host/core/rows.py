@@ -12,13 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
-from phalanx.control.explain import Teller as Sentences
-from phalanx.control.explain import Told
-from phalanx.control.state import State
-from phalanx.engine.cycle import schedule
-from phalanx.engine.policy import Policy
+from phalanx.control.explain import Told, explain_all
 from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import (
@@ -54,19 +49,6 @@ class Explained:
     version: int = -1
     at_us: int = 0
     cost_us: int = 0
-
-
-def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Reservation, ...]]:
-    """One explaining pass: everybody's dominant reason by gang number, and who has a reservation."""
-    if not len(state.pending):
-        return {}, ()
-    snapshot = state.borrow()
-    plan = schedule(snapshot, policy, explain=True)
-    sentences = Sentences(snapshot, plan)
-    sentences.eta_us = {}  # in seconds of the cluster's clock, which nobody reads here
-    rows = np.flatnonzero(snapshot.pending.alive).tolist()
-    numbers = snapshot.pending.gang[rows].tolist()
-    return {number: sentences.tell(row) for number, row in zip(numbers, rows, strict=True)}, plan.reservations
 
 
 def may_read(caller: Caller | None, uid: int) -> bool:

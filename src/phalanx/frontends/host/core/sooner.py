@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from phalanx.control.clone import clone_state
+from phalanx.control.explain import explain_all
 from phalanx.control.forward import Happens
+from phalanx.control.look_ahead import Budget
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
-from phalanx.frontends.host.core.outlook import MIDDLE, Bound, look
+from phalanx.frontends.host.core.outlook import MIDDLE, look
 from phalanx.frontends.host.core.planner import Planner
-from phalanx.frontends.host.core.rows import Rows, explain_all
+from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.core.words import gpus, span
 from phalanx.frontends.host.messages import Accepted, Reason, Sooner
 from phalanx.frontends.host.ports import Caller, Refused
@@ -91,9 +93,9 @@ class Sooners:
         """When the job would start then; None: not within what is looked at."""
         planner = self.hub.planner.over(clone_state(ground.state))
         after = way.change(planner)
-        bound = Bound(self.forecaster.meter, TRY_S)
+        budget, runs = Budget(self.forecaster.meter, TRY_S), ground.lengths.pick(MIDDLE)
         # How long it runs itself does not matter: the look ends when it has started.
-        seen = look(planner.state, planner.policy, ground.lengths, MIDDLE, bound, wanted={after}, events=ground.events)
+        seen = look(planner.state, planner.policy, runs, budget, wanted={after}, events=ground.events)
         start = seen.starts.get(after)
         return None if start is None else start[0]
 

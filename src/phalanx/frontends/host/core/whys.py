@@ -13,7 +13,6 @@ from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
-from phalanx.frontends.host.core.outlook import sum_devices
 from phalanx.frontends.host.core.rows import Rows, least_gpus, may_read, seated
 from phalanx.frontends.host.core.sooner import Sooners
 from phalanx.frontends.host.core.words import amount, devices_text, gpus, listing, moment, needs_text, number, span
@@ -187,12 +186,11 @@ class Whys:
     def _say_holders(self) -> str:
         """Who has the devices, the largest first, and which are nobody's to give."""
         state, by_number = self.hub.planner.state, self.hub.register.by_number
-        slots = state.device_free.shape[1]
         held = []
         for gang in state.list_seated():
             job = by_number.get(gang)
             if job is not None:
-                held.append((int(sum_devices(state.seats_of(gang), slots).sum()) / MILLI, job))
+                held.append((sum(int(each.devices.sum()) for each in state.seats_of(gang)) / MILLI, job))
         held = sorted((each for each in held if each[0]), key=lambda each: (-each[0], each[1].id))
         words = [f"{job.id} ({job.name}, {job.user}) holds {number(many)}" for many, job in held]
         closed = [

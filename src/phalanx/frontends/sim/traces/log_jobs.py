@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from phalanx.control.spec.errors import BadInput
@@ -28,7 +29,13 @@ class LogJob(NamedTuple):
 
 def rigid_roles(members: int, kind: str) -> tuple[Role, ...]:
     """So many members that need one of a kind each."""
-    return (Role(SOLE_ROLE, sizes_between(members, members, 1), Shape(((kind, MILLI),))),)
+    return (Role(SOLE_ROLE, sizes_between(members, members, 1), _one_of(kind)),)
+
+
+@cache
+def _one_of(kind: str) -> Shape:
+    # One object for all sizes: shapes are looked up wherever somebody is seated, and the same object is soon found.
+    return Shape(((kind, MILLI),))
 
 
 def make_scenario(jobs: Sequence[LogJob], kind: str, estimate: Estimate, dropped: int, file: str) -> Scenario:
