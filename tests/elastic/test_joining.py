@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from phalanx import elastic
-from phalanx.elastic import client
+from phalanx.elastic import link
 from phalanx.elastic.seat import read_seat
 
 
@@ -227,7 +227,7 @@ def test_in_another_thread_it_says_that_it_cannot(caplog):
 
 def test_whatever_fails_inside_is_counted(shim, talk, monkeypatch):
     job, _ = talk()
-    monkeypatch.setattr(client.Job, "_take_in", lambda self: 1 // 0)
+    monkeypatch.setattr(link.Link, "poll", lambda self: 1 // 0)
     job.progress(1)
     assert job.pending() is None
     assert job.warnings == 2

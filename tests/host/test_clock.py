@@ -23,7 +23,7 @@ def machine(monkeypatch):
             monkeypatch.setenv("PHALANX_BOOT_ID", name)
 
     made = Machine()
-    monkeypatch.setattr(module, "_boottime_us", lambda: made.boottime_us)
+    monkeypatch.setattr(module, "read_boottime_us", lambda: made.boottime_us)
     monkeypatch.setattr(time, "time_ns", lambda: made.wall_us * 1000)
     made.boot("first")
     return made

@@ -16,8 +16,8 @@ from phalanx.client.connection import Connection
 from phalanx.client.daemon_errors import UnreachableError
 from phalanx.client.daemon_places import Place, answers, read_place
 
-_ANSWER_S_MAX: Final = 60.0
-_GONE_S_MAX: Final = 60.0
+ANSWER_S_MAX: Final = 60.0
+GONE_S_MAX: Final = 60.0
 _PAUSE_S: Final = 0.03
 _TAIL_LINES: Final = 12
 _STANDARD: Final = 2  # the last of standard input, output and error
@@ -35,7 +35,7 @@ def start_daemon(state: Path, flags: Sequence[str] = ()) -> Place:
         raise _unusable(state, bad) from None
     try:
         already = os.fstat(handle).st_size
-        pid = _spawn(command_of(state, flags), handle)
+        pid = spawn_daemon(command_of(state, flags), handle)
     finally:
         os.close(handle)
     return _wait_for(state, pid, log, already)
@@ -63,7 +63,7 @@ def prepare_state(state: Path) -> None:
 
 def wait_until_gone(place: Place) -> bool:
     """Whether the daemon stopped answering, and its process ended, within a while."""
-    until = time.monotonic() + _GONE_S_MAX
+    until = time.monotonic() + GONE_S_MAX
     while time.monotonic() < until:
         if not answers(place.socket) and not _is_there(place):
             return True
@@ -83,7 +83,7 @@ def tail_of(log: Path, after: int = 0) -> str:
     return "\n".join(line for line in text.splitlines()[-_TAIL_LINES:] if line.strip())
 
 
-def _spawn(command: list[str], log: int) -> int:
+def spawn_daemon(command: list[str], log: int) -> int:
     """A process of its own session, with nothing of ours but its log: it outlives us, and perhaps our pipes."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
@@ -105,7 +105,7 @@ def _spawn(command: list[str], log: int) -> int:
 
 def _wait_for(state: Path, pid: int, log: Path, already: int) -> Place:
     """Until somebody answers for this state directory: the daemon we started, or the one that was quicker."""
-    until = time.monotonic() + _ANSWER_S_MAX
+    until = time.monotonic() + ANSWER_S_MAX
     running = True
     while time.monotonic() < until:
         place = read_place(state)
@@ -116,7 +116,7 @@ def _wait_for(state: Path, pid: int, log: Path, already: int) -> Place:
             if code != 0:
                 raise _failed(log, already, f"the daemon could not start (exit code {code})")
         time.sleep(_PAUSE_S)
-    raise _failed(log, already, f"the daemon did not answer within {_ANSWER_S_MAX:.0f} s")
+    raise _failed(log, already, f"the daemon did not answer within {ANSWER_S_MAX:.0f} s")
 
 
 def _is_ready(place: Place) -> bool:

@@ -35,15 +35,25 @@ from phalanx.testing.victims import find_superfluous
 __all__ = ["BrokenPromise", "CheckedRun", "TransitionCheck", "decided", "freeze", "play", "schedule_checked"]
 
 
-def schedule_checked(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
-    """`schedule`, held to its promises: sound, pure, and the same when asked again."""
+def schedule_checked(
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    explain: bool = False,
+    ledger: bool = False,
+    engine: loop.Engine = cycle.schedule,
+) -> Plan:
+    """`schedule`, held to its promises: sound, pure, and the same when asked again.
+
+    `engine`: another one in its place, for those who want to see a wrong one caught.
+    """
     demand(check_snapshot(snapshot))
     if _reads_usage(snapshot, policy):
         demand([*check_usage(snapshot)])
     before = freeze(snapshot)
-    plan = cycle.schedule(snapshot, policy, explain=explain, ledger=ledger)
-    again = cycle.schedule(snapshot, policy, explain=explain, ledger=not ledger)
-    told = cycle.schedule(snapshot, policy, explain=True)
+    plan = engine(snapshot, policy, explain=explain, ledger=ledger)
+    again = engine(snapshot, policy, explain=explain, ledger=not ledger)
+    told = engine(snapshot, policy, explain=True)
     if freeze(snapshot) != before:
         raise BrokenPromise("the engine wrote into its snapshot")
     for other in (again, told):
@@ -91,8 +101,9 @@ def play(scenario: Scenario, policy: str, options: Mapping[str, object] | None =
 class CheckedRun:
     """One checked run; those who want to know more than whether it holds look at what it has seen."""
 
-    def __init__(self) -> None:
-        """Nothing seen yet."""
+    def __init__(self, engine: loop.Engine = cycle.schedule) -> None:
+        """Nothing seen yet of what this engine decides."""
+        self.engine = engine
         self.chronicle = TransitionCheck()
         self.refused: Refusals | None = None  # what the world will not carry out
         self.parts: dict[str, int] = {}  # of the ledger, in µs and thousandths, when the run is over
@@ -100,7 +111,7 @@ class CheckedRun:
     def schedule(self, snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
         """In the place of the engine's."""
         self.chronicle.look_at(snapshot)
-        plan = schedule_checked(snapshot, policy, explain=explain, ledger=ledger)
+        plan = schedule_checked(snapshot, policy, explain=explain, ledger=ledger, engine=self.engine)
         self.chronicle.hear(snapshot, plan)
         self.on_plan(snapshot, plan, policy)
         return plan

@@ -82,7 +82,7 @@ def test_one_rank_needs_no_number_and_bytes_stay_bytes(phalanx, logs):
 
 
 def test_a_long_log_comes_in_pieces(phalanx, logs, monkeypatch):
-    monkeypatch.setattr("phalanx.cli.host.following._PIECE", 100)
+    monkeypatch.setattr("phalanx.cli.host.following.PIECE", 100)
     text = b"".join(b"line %d\n" % number for number in range(500))
     logs.text = {(1, 0): text}
     assert phalanx("logs", "5").stdout_bytes == text
@@ -113,7 +113,7 @@ def test_following_goes_through_attempts_until_the_end(phalanx, logs):
 
 
 def test_following_reads_a_log_to_its_very_end(phalanx, logs, monkeypatch):
-    monkeypatch.setattr("phalanx.cli.host.following._PIECE", 100)
+    monkeypatch.setattr("phalanx.cli.host.following.PIECE", 100)
     text = b"".join(b"line %d\n" % number for number in range(100)) + b"no end"
     logs.text = {(1, 0): text}
     logs.end()

@@ -68,7 +68,7 @@ def stub(home, monkeypatch):
 
     from phalanx.client import daemon_starting
 
-    original = daemon_starting._spawn
+    original = daemon_starting.spawn_daemon
 
     def spawn(words, log):
         pid = original(words, log)
@@ -76,7 +76,7 @@ def stub(home, monkeypatch):
         return pid
 
     monkeypatch.setattr(daemon_starting, "command_of", command)
-    monkeypatch.setattr(daemon_starting, "_spawn", spawn)
+    monkeypatch.setattr(daemon_starting, "spawn_daemon", spawn)
     yield spawned
     for pid in spawned:
         try:
@@ -182,7 +182,7 @@ def test_a_start_that_fails_shows_what_the_daemon_said(stub, phalanx, home, code
 
 def test_a_start_that_takes_for_ever_is_given_up(stub, phalanx, home, monkeypatch):
     (home.parent / "stub.py").write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr("phalanx.client.daemon_starting._ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("phalanx.client.daemon_starting.ANSWER_S_MAX", 0.2)
     done = phalanx("up")
     assert done.exit_code == 5
     assert "the daemon did not answer within 0 s" in done.stderr
@@ -287,7 +287,7 @@ def test_the_daemon_can_be_interrupted_even_if_its_starter_could_not(stub, home)
 
 def test_waiting_for_one_that_stays(stub, home, monkeypatch):
     place = start_daemon(home)
-    monkeypatch.setattr("phalanx.client.daemon_starting._GONE_S_MAX", 0.1)
+    monkeypatch.setattr("phalanx.client.daemon_starting.GONE_S_MAX", 0.1)
     assert not wait_until_gone(place)
 
 

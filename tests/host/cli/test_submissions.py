@@ -160,7 +160,7 @@ def test_each_line_that_begins_with_a_launcher_has_its_own_shape(sent):
 
 
 def test_many_lines_go_in_few_requests(daemon, phalanx, monkeypatch):
-    monkeypatch.setattr("phalanx.cli.host.sending._PART_BYTES", 200_000)
+    monkeypatch.setattr("phalanx.cli.host.sending.PART_BYTES", 200_000)
     daemon.answer("POST", "/v1/jobs", accept)
     assert phalanx("submit", "--clean-env", "--each", text="true\n" * 1000).exit_code == 0
     requests = daemon.sent("POST", "/v1/jobs")

@@ -103,8 +103,8 @@ def test_without_a_daemon_completion_is_silent(home):
 
 
 def test_events_go_on_after_the_daemon_came_back(telling, phalanx, monkeypatch):
-    monkeypatch.setattr("phalanx.cli.host.events._AGAIN_S", 0.01)
-    monkeypatch.setattr("phalanx.cli.host.events._AGAIN_S_MAX", 0.05)
+    monkeypatch.setattr("phalanx.cli.host.events.AGAIN_S", 0.01)
+    monkeypatch.setattr("phalanx.cli.host.events.AGAIN_S_MAX", 0.05)
     told = [{"seq": seq, "at": "2026-11-16T08:40:00+00:00", "job": 1 + seq % 2, "event": "bind", "data": {"members": seq}}
             for seq in (1, 2, 3)]  # fmt: skip
 

@@ -12,18 +12,18 @@ from dataclasses import replace
 import pytest
 from selection import rest_long
 
-from phalanx.frontends.host.core import admission, starting
+from phalanx.frontends.host.core import admission
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.jobs import GATE_ARRAY
-from phalanx.frontends.host.core.recovery import Recovery
+from phalanx.frontends.host.core.jobs import GATE_ARRAY, Live
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.watching import Watching
 from phalanx.frontends.host.store import InsertJobs, PutRun
 from phalanx.testing.hosts.machine_rules import BrokenRule
 from phalanx.testing.hosts.trials import run_trial
+from phalanx.testing.hosts.virtual_launcher import FakeLauncher
 
 #: Seeds that a plant may take until it is found.
 WITHIN = 40
@@ -56,28 +56,30 @@ def free_when_told_to_stop(patch):
 
 def go_whatever_was_said(patch):
     """Nobody asks before the gate whether the job is still wanted."""
-    patch.setattr(starting, "_is_unwanted", lambda live: False)
+    patch.setattr(Live, "is_unwanted", lambda self: False)
 
 
 def count_no_attempts(patch):
     """A further attempt has the number of the last."""
-    take = Starting._take
+    plan = Starting.plan
 
-    def forgetful(self, job, live):
+    def forgetful(self, job, begin):
         if job.attempt:
             job.attempt -= 1
-        take(self, job, live)
+        plan(self, job, begin)
 
-    patch.setattr(Starting, "_take", forgetful)
+    patch.setattr(Starting, "plan", forgetful)
 
 
 def start_again_what_went(patch):
     """After a restart, a run that goes on is taken for one that never began."""
+    put_run, find = Hub.put_run, FakeLauncher.find
 
-    async def wrong(self, job, live, run, found):
-        await self._never(job, live, None)
+    async def short_sighted(self):
+        return [found for found in await find(self) if not found.went]
 
-    patch.setattr(Recovery, "_went", wrong)
+    patch.setattr(Hub, "put_run", lambda self, live, state, **intent: put_run(self, live, "starting", **intent))
+    patch.setattr(FakeLauncher, "find", short_sighted)
 
 
 def lose_the_key(patch):
@@ -101,13 +103,15 @@ def open_two_gates(patch):
 
 def forget_who_is_leaving(patch):
     """Devices of members that were asked to leave are free at once."""
-    ask = Resizing._ask_to_leave
+    plan = Resizing.plan
 
-    async def hasty(self, job, live, under, *rest):
-        self.hub.occupancy.give(live, [live.members[key] for key in under.leaving])
-        await ask(self, job, live, under, *rest)
+    def hasty(self, job, change):
+        plan(self, job, change)
+        if job.live is not None and job.live.resizing is not None:
+            members = job.live.members
+            self.hub.occupancy.give(job.live, [members[key] for key in job.live.resizing.leaving])
 
-    patch.setattr(Resizing, "_ask_to_leave", hasty)
+    patch.setattr(Resizing, "plan", hasty)
 
 
 def believe_a_lost_shim(patch):

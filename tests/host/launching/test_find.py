@@ -278,17 +278,17 @@ def test_a_line_that_is_cut_is_taken_up_again(world, until, monkeypatch):
 
 
 def test_a_shim_that_hangs_up_all_the_time_is_ended(world, until, monkeypatch):
-    monkeypatch.setattr(module, "_CUTS_MAX", 3)
+    monkeypatch.setattr(module, "CUTS_MAX", 3)
 
     async def scenario():
         launcher = world.launcher()
-        ended_at, end_shim = [], launcher._end_shim
+        ended_at, send_signal = [], containment.send_signal
 
-        def note(attempt):
-            ended_at.append(attempt.cuts)
-            end_shim(attempt)
+        def note(pid, *rest):
+            ended_at.append(launcher._attempts["1.1"].cuts)
+            return send_signal(pid, *rest)
 
-        monkeypatch.setattr(launcher, "_end_shim", note)
+        monkeypatch.setattr(containment, "send_signal", note)
         await world.start(launcher, "sleep 1000")
         while not world.told("lost"):
             line = launcher._attempts["1.1"].line
@@ -309,9 +309,9 @@ def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeyp
         world.shims.add(pid := world.story().pid)
         await first.detach()
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(module, "_ANSWER_WITHIN_S", 0.2)
-        monkeypatch.setattr(module, "_FOUND_AT_FIRST_S", 0.2)
-        monkeypatch.setattr(module, "_FOUND_WITHIN_S", 0.5)
+        monkeypatch.setattr(module, "ANSWER_WITHIN_S", 0.2)
+        monkeypatch.setattr(module, "FOUND_AT_FIRST_S", 0.2)
+        monkeypatch.setattr(module, "FOUND_WITHIN_S", 0.5)
         second = world.launcher()
         [found] = await second.find()
         assert (found.alive, found.went, found.lost, found.done) == (True, True, False, False), "nobody waits for it"

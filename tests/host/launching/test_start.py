@@ -286,7 +286,7 @@ def test_a_shim_that_cannot_run_is_an_error_with_its_words(world, tmp_path):
     ],
 )
 def test_a_shim_that_talks_nonsense_is_ended(world, tmp_path, says, monkeypatch):
-    monkeypatch.setattr(launcher_module, "_ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(launcher_module, "ANSWER_WITHIN_S", 0.2)
     impostor = tmp_path / "python"
     impostor.write_text(f"#!/bin/bash\necho '{says}' >&$5\nexec sleep 1000\n")
     impostor.chmod(0o755)
@@ -301,8 +301,8 @@ def test_a_shim_that_talks_nonsense_is_ended(world, tmp_path, says, monkeypatch)
 
 
 def test_a_shim_that_says_nothing_is_ended(world, tmp_path, monkeypatch, until):
-    monkeypatch.setattr(launcher_module, "_READY_WITHIN_S", 0.3)
-    monkeypatch.setattr(launcher_module, "_ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(launcher_module, "READY_WITHIN_S", 0.3)
+    monkeypatch.setattr(launcher_module, "ANSWER_WITHIN_S", 0.2)
     impostor = tmp_path / "python"
     impostor.write_text(f"#!/bin/bash\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     impostor.chmod(0o755)

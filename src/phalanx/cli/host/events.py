@@ -15,8 +15,8 @@ from phalanx.cli.host.text import clean, data_text, exact
 from phalanx.client.daemon import Daemon
 from phalanx.client.daemon_errors import UnreachableError
 
-_AGAIN_S: Final = 0.5
-_AGAIN_S_MAX: Final = 60.0
+AGAIN_S: Final = 0.5
+AGAIN_S_MAX: Final = 60.0
 
 
 @click.command()
@@ -53,9 +53,9 @@ def follow(daemon: Daemon, since: int) -> Iterator[dict[str, Any]]:
                 since, alone_s = max(since, int(event.get("seq") or 0)), 0.0
                 yield event
         except UnreachableError:
-            if alone_s >= _AGAIN_S_MAX:
+            if alone_s >= AGAIN_S_MAX:
                 raise
         if alone_s == 0:
             note("the daemon has gone; waiting for it to come back")
-        time.sleep(_AGAIN_S)
-        alone_s += _AGAIN_S
+        time.sleep(AGAIN_S)
+        alone_s += AGAIN_S

@@ -17,7 +17,7 @@ from phalanx.client.daemon_errors import RefusedError
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 #: Jobs go on while their daemon is restarted, and so does who follows them.
 PATIENCE_S: Final = 30.0
-_PIECE: Final = 1 << 20
+PIECE: Final = 1 << 20
 _PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 0.5
 _COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
@@ -189,7 +189,7 @@ def _ask(daemon: Daemon, ref: str, rank: int, attempt: int | None, offset: int, 
         "rank": rank,
         "attempt": attempt,
         "offset": offset if tail is None else None,
-        "limit": _PIECE,
+        "limit": PIECE,
         "tail": tail,
     }
     return daemon.raw("GET", job_path(ref, "logs"), query)

@@ -17,7 +17,7 @@ from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import ClientError, UsageError
 
 #: Below the daemon's bound for one request; more is sent in parts, each of them whole.
-_PART_BYTES: Final = 48 << 20
+PART_BYTES: Final = 48 << 20
 _NAMED_MAX: Final = 20
 _NAMES_SHOWN: Final = 3
 
@@ -126,7 +126,7 @@ def _parts(jobs: Sequence[Job]) -> Iterator[list[Job]]:
         if id(job["run"]["env"]) != env_id:
             env_id, env_size = id(job["run"]["env"]), len(json.dumps(job["run"]["env"]))
         own = env_size + len(json.dumps({**job, "run": {**job["run"], "env": {}}}))
-        if part and size + own > _PART_BYTES:
+        if part and size + own > PART_BYTES:
             yield part
             part, size = [], 0
         part.append(job)

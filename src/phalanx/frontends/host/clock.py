@@ -30,7 +30,7 @@ class HostClock:
     def __init__(self, last: ClockMark | None = None) -> None:
         """Go on from the last mark; after a reboot by the time that the machine says it was off."""
         self.boot_id = read_boot_id()
-        boottime_us = _boottime_us()
+        boottime_us = read_boottime_us()
         if last is None:
             now_us = 0
         elif last.boot_id == self.boot_id:
@@ -42,7 +42,7 @@ class HostClock:
 
     def now_us(self) -> int:
         """The cluster's clock."""
-        return _boottime_us() + self._offset_us
+        return read_boottime_us() + self._offset_us
 
     def wall_s(self) -> float:
         """Seconds since the epoch, for people only."""
@@ -54,7 +54,7 @@ class HostClock:
 
     def mark(self) -> ClockMark:
         """What a later start goes on from."""
-        return ClockMark(self.now_us(), self.boot_id, _boottime_us(), time.time_ns() // 1000)
+        return ClockMark(self.now_us(), self.boot_id, read_boottime_us(), time.time_ns() // 1000)
 
 
 def read_boot_id() -> str:
@@ -70,7 +70,8 @@ def read_boot_id() -> str:
         return "unknown"
 
 
-def _boottime_us() -> int:
+def read_boottime_us() -> int:
+    """Since the machine was started, the time it slept included."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 

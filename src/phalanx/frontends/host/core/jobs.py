@@ -89,6 +89,10 @@ class Live:
         """Its name, and that of its directory."""
         return f"{self.job}.{self.attempt}"
 
+    def is_unwanted(self) -> bool:
+        """Whether somebody has changed their mind since it was planned."""
+        return self.purpose is not None
+
     def present(self) -> list[Member]:
         """Members that have not exited, in order of rank."""
         return sorted((m for m in self.members.values() if not m.exited), key=lambda m: m.rank)

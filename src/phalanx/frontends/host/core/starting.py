@@ -85,7 +85,7 @@ class Starting:
             facts=[(job.id, "bind", placed)],
         )
         crashpoint("start.after_commit")
-        if _is_unwanted(live):
+        if live.is_unwanted():
             await self._never(job, live)
             return
         try:
@@ -101,7 +101,7 @@ class Starting:
         note_ready(live, ready)
         await hub.commit(hub.put_run(live, "starting"))
         crashpoint("start.before_go")
-        if _is_unwanted(live):
+        if live.is_unwanted():
             await hub.launcher.abort(live.run)
             await self._never(job, live)
             return
@@ -236,11 +236,6 @@ class Starting:
     def _device_list(self, live: Live) -> list[str]:
         used = sorted({device for member in live.members.values() for device, _ in member.devices})
         return [self.hub.devices[device].uuid for device in used]
-
-
-def _is_unwanted(live: Live) -> bool:
-    """Whether somebody has changed their mind meanwhile."""
-    return live.purpose is not None
 
 
 def note_ready(live: Live, ready: Ready) -> None:

@@ -31,16 +31,16 @@ from phalanx.frontends.host.shim.bounds import read_end, read_generation, read_m
 from phalanx.frontends.host.shim.journal import Story
 
 _log = logging.getLogger(__name__)
-_READY_WITHIN_S = 60.0
-_ANSWER_WITHIN_S = 10.0
-_FOUND_WITHIN_S = 30.0
-_FOUND_AT_FIRST_S = 3.0
+READY_WITHIN_S = 60.0
+ANSWER_WITHIN_S = 10.0
+FOUND_WITHIN_S = 30.0
+FOUND_AT_FIRST_S = 3.0
 _AT_ONCE = 8
 _FOUND_AT_ONCE = 32
 _WRITE_OFF_LOOKS = 60
 _DISCARD_WAIT_S = 3.0
-_CUTS_MAX = 20
-_LATE_S = 5.0
+CUTS_MAX = 20
+LATE_S = 5.0
 _TAIL_BYTES = 2048
 
 
@@ -99,12 +99,12 @@ class HostLauncher:
 
     async def _wait_until_ready(self, attempt: ShimLink, asked: asyncio.Future[Mapping[str, Any]]) -> Ready:
         try:
-            async with asyncio.timeout(_READY_WITHIN_S):
+            async with asyncio.timeout(READY_WITHIN_S):
                 ready = self._admit(attempt, await asked)
             attempt.check_line()
         except TimeoutError:
             await asyncio.shield(self._give_up(attempt))
-            raise CannotStart(f"the shim of run {attempt.run} was not ready in {_READY_WITHIN_S:.0f} s") from None
+            raise CannotStart(f"the shim of run {attempt.run} was not ready in {READY_WITHIN_S:.0f} s") from None
         except CannotStart as error:
             notes = self._runs.read_notes(attempt.run)
             await asyncio.shield(self._give_up(attempt))
@@ -142,7 +142,7 @@ class HostLauncher:
         attempt.send("abort")
         attempt.leave()
         self._attempts.pop(attempt.run, None)
-        story = await self._wait_for_end(attempt, _ANSWER_WITHIN_S)
+        story = await self._wait_for_end(attempt, ANSWER_WITHIN_S)
         await clear_run(attempt.facts, story, self._kill_stuck_s, lambda _: None, wait=False)
         if story is None or not story.went:
             self._runs.remove(attempt.run)
@@ -159,7 +159,7 @@ class HostLauncher:
         gone = attempt.ask("gone", generation)
         attempt.send("go", generation=generation)
         try:
-            async with asyncio.timeout(_ANSWER_WITHIN_S):
+            async with asyncio.timeout(ANSWER_WITHIN_S):
                 await gone
         except TimeoutError:
             self._end_shim(attempt)  # it was let go, or not: once it is dead its journal says which
@@ -172,7 +172,7 @@ class HostLauncher:
 
     async def _judge_go(self, attempt: ShimLink, generation: int, why: str) -> None:
         """Nobody was let through, and then nothing is left; else `lost` or `empty` tells what became of the run."""
-        story = await self._wait_for_end(attempt, _ANSWER_WITHIN_S) if attempt.line is None else None
+        story = await self._wait_for_end(attempt, ANSWER_WITHIN_S) if attempt.line is None else None
         if story is not None and story.generation >= generation:
             attempt.went = True
             return
@@ -208,11 +208,11 @@ class HostLauncher:
         orders = self._maker.make_members(attempt.facts, generation, members)
         attempt.send("add", generation=generation, members=orders)
         try:
-            async with asyncio.timeout(_READY_WITHIN_S):
+            async with asyncio.timeout(READY_WITHIN_S):
                 return self._admit(attempt, await ready)
         except TimeoutError:
             attempt.send("abort")
-            raise CannotStart(f"the shim of run {run} did not answer within {_READY_WITHIN_S:.0f} s") from None
+            raise CannotStart(f"the shim of run {run} did not answer within {READY_WITHIN_S:.0f} s") from None
 
     # ------------------------------------------------------------------ orders
 
@@ -222,7 +222,7 @@ class HostLauncher:
         self._send(run, "stop", ranks=chosen, signal=signal, grace_s=grace_s)
         attempt = self._attempts.get(run)
         if attempt is not None and not attempt.is_over(chosen):
-            self._start(self._insist(attempt, chosen, grace_s + self._kill_stuck_s + _LATE_S))
+            self._start(self._insist(attempt, chosen, grace_s + self._kill_stuck_s + LATE_S))
 
     async def _insist(self, attempt: ShimLink, ranks: list[int] | None, after_s: float) -> None:
         """In system mode a shim is its user's, who may have stopped it: nobody holds on to devices that way."""
@@ -324,7 +324,7 @@ class HostLauncher:
             if facts.boot_id != boot_id:
                 return describe(facts.run, self._runs.read_story(facts.run), done=True, same_boot=False)
             attempt = ShimLink(facts, self._on_cut, self._on_empty, self._on_stuck)
-            state = await self._reach(attempt, _FOUND_AT_FIRST_S, kill=False)
+            state = await self._reach(attempt, FOUND_AT_FIRST_S, kill=False)
             if state is not None:
                 self._attempts[facts.run] = attempt
                 return self._adopt(attempt, state)
@@ -376,7 +376,7 @@ class HostLauncher:
             story = self._runs.read_story(attempt.run)
             # One that nobody was let through by sees that its daemon is gone, and ends by itself.
             if story is not None and story.went:
-                state = await self._connect(attempt, min(within_s, _ANSWER_WITHIN_S))
+                state = await self._connect(attempt, min(within_s, ANSWER_WITHIN_S))
                 if state is not None:
                     return state
             if clock() > until_s and not kill:
@@ -451,9 +451,9 @@ class HostLauncher:
     async def _settle(self, attempt: ShimLink) -> None:
         """The line was cut: take it up again if the shim lives, else tell how the run ended once nothing is left."""
         attempt.cuts += 1
-        if attempt.cuts > _CUTS_MAX:
+        if attempt.cuts > CUTS_MAX:
             self._end_shim(attempt)  # it answers, and then it does not; that can go on for ever
-        while not attempt.left and (state := await self._reach(attempt, _FOUND_WITHIN_S)) is not None:
+        while not attempt.left and (state := await self._reach(attempt, FOUND_WITHIN_S)) is not None:
             attempt.tell_state(state, lambda rank: self._read_tail(attempt.run, rank))
             if attempt.line is not None:
                 return

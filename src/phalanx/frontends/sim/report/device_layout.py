@@ -109,7 +109,7 @@ class _Node:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Drawn:
     """What a gang has on the picture now: per node its (from, to, since)."""
 
     what: What = "wait"
@@ -127,12 +127,12 @@ class _Board:
             self.tops[name] = top
             self.nodes[name] = _Node([(0, capacity)] if capacity else [])
             top += capacity
-        self.held: dict[int, _Held] = {}
+        self.held: dict[int, _Drawn] = {}
         self.boxes: list[tuple[int, int, int, int, int, int]] = []
 
     def release(self, change: HoldingChange) -> None:
         """First half of a change: close what ends, and everything if the gang stops or starts to run."""
-        held = self.held.setdefault(change.gang, _Held())
+        held = self.held.setdefault(change.gang, _Drawn())
         if not change.units_by_node:
             self._leave(change)
             return
