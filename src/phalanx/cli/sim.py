@@ -31,7 +31,7 @@ _ESTIMATES = ("requested", "actual", "rounded")
 _APART_GANGS_MIN: Final = 4_000
 
 #: Values made before the collector looks for garbage among them; Python's own 700 suits programs that make fewer.
-_YOUNG_MOST: Final = 100_000
+_YOUNG_MOST: Final = 400_000
 
 #: Boxes that all Gantt charts of a report have together at the most; more would make the page slow to open.
 _BOXES_MOST: Final = 36_000

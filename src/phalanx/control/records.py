@@ -187,7 +187,7 @@ class LeastEnd:
         """Whether every running gang still has time by its walltime; counted anew only when the bound is reached."""
         if now_us >= self.least_us:
             ends = (running.columns["start_us"] + running.columns["length_us"])[running.alive]
-            self.least_us = int(ends.min(initial=_NEVER_US))
+            self.least_us = int(np.minimum.reduce(ends, initial=_NEVER_US))
         return now_us < self.least_us
 
 

@@ -77,7 +77,9 @@ def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
         taken = seats.members * need.vector
         columns["node"][at], columns["count"][at] = node, seats.members
         columns["running"][at], columns["role"][at] = row, seats.role
-        columns["taken"][at], columns["devices"][at] = taken, seats.devices[0]
+        columns["taken"][at] = taken
+        if seats.devices.shape[1]:
+            columns["devices"][at] = seats.devices[0]
         state.free[node] -= taken
     else:
         taken = seats.counts[:, None] * need.vector
