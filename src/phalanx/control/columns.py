@@ -15,7 +15,7 @@ Columns = dict[str, tuple[Any, tuple[int, ...]]]  # a name to (dtype, shape of o
 
 #: Fewer dead rows than this are not worth closing the gaps. With 64, compactions of the allocation table were 2 %
 #: of a log on a hundred nodes.
-_DEAD_LEAST = 256
+DEAD_LEAST = 256
 
 
 class Table:
@@ -60,7 +60,7 @@ class Table:
 
     def wants_compaction(self) -> bool:
         """Whether more rows are dead than alive."""
-        return self.dead > _DEAD_LEAST and self.dead * 2 > self.used
+        return self.dead > DEAD_LEAST and self.dead * 2 > self.used
 
     def compact(self) -> Array:
         """Close the gaps, keeping the order; the answer is the old row of every new one."""

@@ -69,7 +69,7 @@ class Ledger:
     def note(self) -> None:
         """Something changed: remember how things stand from now on; the last word of an instant counts."""
         state, steps = self._state, self.steps
-        if state.pending.used == state.pending.dead:
+        if not len(state.pending):
             self._reserved, self._fragmented = 0, False  # whoever room was kept for has gone
         down = vacating = claimed = 0
         if state.vacating or self.handover.claims or self.fading:
