@@ -12,7 +12,7 @@ from planted.plants import Patch, deciding, following, seeing
 from planted.worlds import COMING, FATES, PAUSE, WORLDS
 
 from phalanx.control import loop, losses
-from phalanx.engine import cycle
+from phalanx.engine import short_cuts
 from phalanx.engine.actions import single_form
 from phalanx.engine.cycle import schedule
 from phalanx.engine.invariants import InvariantError, Promise
@@ -258,5 +258,5 @@ def test_the_quick_walk_forgets_what_the_head_needs(monkeypatch):
     """These jobs are all of one form, so the quick walk decides; from outside it is not to be told from the general one."""
     monkeypatch.setattr(single_form, "find_start", lambda *_: (single_form.NEVER, 0))
     assert find_departure("easy") is not None
-    monkeypatch.setattr(cycle, "is_single_form", lambda *_: False)
+    monkeypatch.setattr(short_cuts, "is_single_form", lambda *_: False)
     assert find_departure("easy") is None

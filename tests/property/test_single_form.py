@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phalanx.control.state import State
-from phalanx.engine import cycle
+from phalanx.engine import short_cuts
 from phalanx.engine.actions import single_form
 from phalanx.engine.cycle import schedule
 from phalanx.model.fleet import Fleet, Node
@@ -17,7 +17,7 @@ from phalanx.policy import named
 
 def play(seed, policy, monkeypatch, single_form, *, mixed=False):
     """Plans of a drawn world; `mixed`: with preemptible gangs and deadlines, some of them out of reach."""
-    monkeypatch.setattr(cycle, "is_single_form", single_form)
+    monkeypatch.setattr(short_cuts, "is_single_form", single_form)
     rng = random.Random(seed)
     nodes = [
         Node(f"n{i}", {"slot": 1000 * rng.randint(1, 6) + 100 * rng.randint(0, 9)}, {"rack": f"r{rng.randrange(3)}"})
@@ -55,7 +55,7 @@ def play(seed, policy, monkeypatch, single_form, *, mixed=False):
 @pytest.mark.parametrize("name", ["easy", "fcfs"])
 @pytest.mark.parametrize("seed", range(60))
 def test_the_same_plans_as_the_general_walk(monkeypatch, seed, name):
-    real = cycle.is_single_form
+    real = short_cuts.is_single_form
     fast = play(seed, named(name), monkeypatch, real)
     slow = play(seed, named(name), monkeypatch, lambda *_: False)
     assert fast == slow
@@ -64,18 +64,18 @@ def test_the_same_plans_as_the_general_walk(monkeypatch, seed, name):
 @pytest.mark.parametrize("name", ["easy", "fcfs", "deadline"])
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_plans_with_guests_and_deadlines_out_of_reach(monkeypatch, seed, name):
-    real = cycle.is_single_form
+    real = short_cuts.is_single_form
     fast = play(seed, named(name), monkeypatch, real, mixed=True)
-    monkeypatch.setattr(cycle, "nobody_fits", lambda *_: False)  # it may be the screening that says nothing
+    monkeypatch.setattr(short_cuts, "nobody_fits", lambda *_: False)  # it may be the screening that says nothing
     slow = play(seed, named(name), monkeypatch, lambda *_: False, mixed=True)
     assert fast == slow
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_queue_is_walked_the_same_whether_it_counts_as_short_or_long(monkeypatch, seed):
-    short = play(seed, named("easy"), monkeypatch, cycle.is_single_form)
+    short = play(seed, named("easy"), monkeypatch, short_cuts.is_single_form)
     monkeypatch.setattr(single_form, "SHORT", 1)
-    assert play(seed, named("easy"), monkeypatch, cycle.is_single_form) == short
+    assert play(seed, named("easy"), monkeypatch, short_cuts.is_single_form) == short
 
 
 @pytest.mark.parametrize("seed", range(40))

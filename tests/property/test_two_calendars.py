@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from phalanx.control import loop
-from phalanx.engine import cycle
+from phalanx.engine import cycle, short_cuts
 from phalanx.engine.calendar.long import LongCalendar
 from phalanx.engine.kernels.slots import compute_slots
 from phalanx.engine.room.placement import NoPlace, Wish, place, retake, undo
@@ -112,14 +112,14 @@ def test_the_short_calendar_finds_the_places_of_the_long_one(world):
 @pytest.mark.parametrize("policy", POLICIES)
 @as_drawn
 @given(data=st.data())
-def test_the_screen_never_hides_a_start(policy, taste, data):
+def test_the_prefilter_never_hides_a_start(policy, taste, data):
     """A cycle that says "nobody fits" without looking says it only where looking says the same."""
     name, options = POLICIES[policy]
     world = data.draw(worlds(taste))
 
     def both(snapshot, chosen, *, explain=False, ledger=False):
         quick = cycle.schedule(snapshot, chosen)
-        with patch.object(cycle, "nobody_fits", lambda *_: False):
+        with patch.object(short_cuts, "nobody_fits", lambda *_: False):
             slow = cycle.schedule(snapshot, chosen)
         assert quick.key()[:3] == slow.key()[:3]
         return quick

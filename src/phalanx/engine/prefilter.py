@@ -1,4 +1,4 @@
-"""The cheapest placement key of all: is there anybody who could start?
+"""The cheapest question of all: is there anybody who could start?
 
 A cost saver, never a decision: it answers yes whenever it is not sure, and then the cycle looks
 properly. Tests run whole simulations with it switched off and compare the plans.

@@ -18,8 +18,9 @@ from phalanx.engine.room.seats import add_seats, drop_tail, part_of, sizes_of, s
 from phalanx.engine.room.view import NOBODY, Exempt
 from phalanx.engine.session import Session
 from phalanx.engine.transaction import Transaction
+from phalanx.engine.waking import lead_of
 from phalanx.model.fleet import BoolArray
-from phalanx.model.gang import Gang, Role
+from phalanx.model.gang import Role
 from phalanx.model.plan import Cause, Seats
 
 #: The name under which a view keeps the nodes that somebody who leaves may go to.
@@ -48,11 +49,6 @@ def evacuate(transaction: Transaction) -> None:
             continue
         if occupant.gang.preemptible and _sits_on(occupant, window):
             transaction.give(Release(occupant, occupant.seats, Cause.DRAIN, whole=True))
-
-
-def lead_of(gang: Gang) -> int:
-    """How long before a window opens a gang has to begin to leave it."""
-    return gang.resize_pause_us if gang.elastic else 0
 
 
 def _sits_on(occupant: Occupant, nodes: BoolArray) -> bool:
