@@ -284,7 +284,7 @@ def _parse_degraded(entry: GangEntry) -> Degraded | None:
     spot = entry.fields.get("hurt")
     if spot is None:
         if entry.phase is Phase.DEGRADED:
-            entry.spot.refuse('is degraded and lacks degraded; write "hurt": {"lost": [1], "whole": false}')
+            entry.spot.refuse('is hurt and does not say what it lost; write "hurt": {"lost": [1], "whole": false}')
         return None
     fields = spot.fields(("lost", "whole"))
     lost = tuple(item.integer(0, MEMBERS_MAX) for item in fields.need("lost", '"lost": [1]').items())
