@@ -1,8 +1,8 @@
 """Values that are made by the hundred thousand: immutable for whoever writes code, cheap for whoever runs it.
 
-A frozen dataclass sets every field by a call of `object.__setattr__`, 80 ns each. A simulation of a log makes
-eight such values a pass with some fifty fields, and that was a tenth of its time. The type checker still sees
-`frozen=True` and refuses every assignment; at run time nobody looks.
+A frozen dataclass sets every field by a call of `object.__setattr__`: six fields took 1.0 µs against 0.2 µs of a plain
+one where this was measured (`timeit`, CPython 3.11). A simulation of a log makes several such values in every pass. The
+type checker still sees `frozen=True` and refuses every assignment; at run time nobody looks.
 """
 
 from __future__ import annotations
