@@ -14,19 +14,19 @@ from bench.measure import Disagreement, Measured, Skipped, find_log
 
 NAME = "kth"
 WHAT = "simulate KTH-SP2 (28,481 jobs) under EASY, whole command, exact starts"
-TARGET, AIM = 5_000, 10_000
-CLUSTERS = ("1x100", "100x1")
+#: Jobs per CPU-second wanted on one node with 100 places, and on 100 nodes with one.
+TARGETS = {"1x100": 8_000, "100x1": 6_000}
 
 
 def run(*, quick: bool) -> Measured | Skipped:
-    """Jobs per CPU-second; the slower of one node with 100 places and 100 nodes with one."""
+    """Jobs per CPU-second on both clusters; the one that is furthest from what is wanted stands for the row."""
     folder = find_log("kth-sp2")
     if isinstance(folder, Skipped):
         return folder
-    rates = {cluster: simulate(folder, cluster) for cluster in (CLUSTERS[:1] if quick else CLUSTERS)}
-    slowest = min(rates.values())
-    note = ", ".join(f"{cluster} {rate:,.0f} /s" for cluster, rate in rates.items()) + f"; aim {AIM:,}"
-    return Measured(f"{slowest:,.0f} /s", f"≥ {TARGET:,} /s", slowest >= TARGET, note)
+    rates = {cluster: simulate(folder, cluster) for cluster in (list(TARGETS)[:1] if quick else TARGETS)}
+    worst = min(rates, key=lambda cluster: rates[cluster] / TARGETS[cluster])
+    note = ", ".join(f"{cluster} {rate:,.0f} of {TARGETS[cluster]:,} /s" for cluster, rate in rates.items())
+    return Measured(f"{rates[worst]:,.0f} /s", f"≥ {TARGETS[worst]:,} /s", rates[worst] >= TARGETS[worst], note)
 
 
 def simulate(folder: Path, cluster: str) -> float:
