@@ -24,6 +24,8 @@ ONCE = {
     "twin-kind": 28,
     "undone-start": 1972,
     "a promise that was due, and a guest that had just come": 1709,
+    "a guest with its least between a window and a reservation": 101179,
+    "a guest that can be evicted, left with its least where the owner comes": 103272,
 }
 
 

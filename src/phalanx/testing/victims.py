@@ -2,7 +2,7 @@
 
 A plan is taken apart in the order in which it was decided. For every start that somebody made way for,
 each of those is left where it was, and the exhaustive search looks for a place. For small clusters, and
-only where nothing but places decides: with limits, windows or reservations about, not fitting may have
+only where nothing but places decides: with limits, windows, drains or reservations about, not fitting may have
 another reason.
 """
 
@@ -27,6 +27,8 @@ def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator
     evicted = [decision for decision in plan.decisions if isinstance(decision, Evict)]
     if not evicted or plan.reservations or snapshot.windows or snapshot.hints.limited:
         return
+    if bool((snapshot.nodes.draining & snapshot.nodes.up).any()):
+        return  # whoever has to leave a node takes free places first; of one that is evicted then, the plan does not tell
     changes = list_changes(snapshot, plan)
     if any(not isinstance(change.decision, Evict | Resize) for change in changes):
         return

@@ -32,7 +32,7 @@ from phalanx.engine.session import PlacementKey, Session
 from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import form_at_sizes
-from phalanx.model.plan import Cause, Seats
+from phalanx.model.plan import Cause, Guest, Seats
 from phalanx.model.topology import ANYWHERE
 from phalanx.perfmodel.speedup import scaled_us
 
@@ -106,24 +106,37 @@ class RoomFinder:
     def commit(self, taken: RoomFound, beneficiary: int) -> None:
         """Carry the releases and moves out in this cycle's books."""
         for release in taken.releases:
+            self._note_guest(release)
             self.transaction.give(release, beneficiary)
         for occupant, seats in taken.moves:
             self.transaction.lift(Release(occupant, occupant.seats, Cause.LOAN, whole=True))
             occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
         self.forget()
 
-    def find_lent(self, occupant: Occupant) -> BoolArray | None:
-        """Nodes that it will have to leave: reserved ones, if it is a guest, and those with a window in its time."""
-        session, lent = self.session, None
-        if occupant.guest:
-            lent = self.calendar.reserved_nodes()
+    def _note_guest(self, release: Release) -> None:
+        """A guest with its surplus only, that can be evicted, is one altogether once its least is left there."""
+        occupant = release.occupant
+        if release.whole or occupant.guest is not Guest.SURPLUS or not occupant.gang.preemptible:
+            return
+        reserved = self.calendar.reserved_nodes()
+        if not all(_keeps_least(occupant, seats, reserved) for seats in release.seats):
+            occupant.grown_as = Guest.WHOLE
+
+    def list_lent(self, occupant: Occupant) -> list[BoolArray]:
+        """Nodes that it will have to leave: reserved ones, if it is a guest, and those with a window in its time.
+
+        Apart from each other: a minimum that has to make way for a reservation in any case must still not be left to
+        the windows alone.
+        """
+        session, windowed = self.session, None
+        lent = [self.calendar.reserved_nodes()] if occupant.guest else []
         exempt = session.exempt_of(occupant.queue, occupant.user)
         end_us = self._latest_end_us(occupant) if session.snapshot.windows else 0
         for index, window in enumerate(session.snapshot.windows):
             if index not in exempt and window.start_us < end_us and window.end_us > self.now:
                 mask = session.window_masks[index]
-                lent = mask if lent is None else lent | mask
-        return lent
+                windowed = mask if windowed is None else windowed | mask
+        return lent if windowed is None else [*lent, windowed]
 
     def _latest_end_us(self, occupant: Occupant) -> int:
         """When it would be done at its least size: what is called back now makes it stay longer."""
@@ -245,16 +258,9 @@ class _Search:
         occupant = release.occupant
         if occupant.gang.preemptible:
             return True
-        lent = self.finder.find_lent(occupant)
-        if lent is None:
-            return True
-        for seats in release.seats:
-            had = occupant.seats[seats.role]
-            stays = int(had.counts[~lent[had.nodes]].sum())
-            left = stays - int(seats.counts[~lent[seats.nodes]].sum())
-            if left < min(stays, occupant.gang.roles[seats.role].sizes.least):
-                return False
-        return True
+        return all(
+            _keeps_least(occupant, seats, lent) for lent in self.finder.list_lent(occupant) for seats in release.seats
+        )
 
     def _within_limits(self, releases: Sequence[Release]) -> bool:
         limits = self.session.limits
@@ -390,3 +396,11 @@ class _Search:
         if self.session.limits.any:
             return True  # it may also free a ceiling
         return any(bool(mask[seats.nodes].any()) for mask in masks for seats in occupant.seats)
+
+
+def _keeps_least(occupant: Occupant, given: Seats, lent: BoolArray) -> bool:
+    """Whether as much of its least as sits outside some nodes still does."""
+    had = occupant.seats[given.role]
+    stays = int(had.counts[~lent[had.nodes]].sum())
+    left = stays - int(given.counts[~lent[given.nodes]].sum())
+    return left >= min(stays, occupant.gang.roles[given.role].sizes.least)
