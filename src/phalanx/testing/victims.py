@@ -28,7 +28,7 @@ def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator
     if not evicted or plan.reservations or snapshot.windows or snapshot.hints.limited:
         return
     if bool((snapshot.nodes.draining & snapshot.nodes.up).any()):
-        return  # whoever has to leave a node takes free places first; of one that is evicted then, the plan does not tell
+        return  # whoever leaves a node takes free places first; if it is evicted then, the plan does not tell of that
     changes = list_changes(snapshot, plan)
     if any(not isinstance(change.decision, Evict | Resize) for change in changes):
         return
