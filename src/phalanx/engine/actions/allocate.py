@@ -150,8 +150,10 @@ class Walk:
     def _try_offers(self, turn: int) -> tuple[Offer, Places, Guest] | None:
         """The largest size that fits where the turn may stay; as a guest, where it may not."""
         offers = list_offers(self.session, self.turns, turn)
+        lodges = self.turns.may_be_guest(self.session, turn)
         for offer in offers:
-            if not self.calendar.has_room(turn, offer):
+            # Asked before the ceilings of queues, which are dear to look up for the future: most turns end here.
+            if not self.calendar.has_room(turn, offer, lodges=lodges):
                 continue
             if self.session.limits.any and not self._limits_allow(turn, offer):
                 continue
@@ -160,7 +162,7 @@ class Walk:
                 return offer, places, Guest.NO
             if self.calendar.gave_up:
                 self.undecided.add(turn)
-            if self.turns.may_be_guest(self.session, turn):
+            if lodges:
                 lodging = self.calendar.find_as_guest(turn, offer)
                 if lodging is not None:
                     return offer, *lodging
@@ -249,6 +251,8 @@ class Walk:
             return
         pools: dict[bytes, bool] = {}
         for index, other in enumerate(self.turns.keys):
+            if self.mode[index] != VISIT:
+                continue  # it has as many ahead of it as make a difference
             pool = self.session.pool_of(other)
             meets = pools.get(pool.tobytes())
             if meets is None:

@@ -90,7 +90,7 @@ class LongCalendar:
     def look_ahead(self) -> None:
         """Every reservation is worked out when it is made."""
 
-    def has_room(self, turn: int, offer: Offer) -> bool:
+    def has_room(self, turn: int, offer: Offer, *, lodges: bool) -> bool:
         """By the ceiling of what is free now."""
         # Now, whatever lies ahead: cheap, and no start is possible without it.
         return find_ceiling(self.session.view, offer.form, self.turns.key_of(turn).exempt) >= offer.size

@@ -101,8 +101,8 @@ class Calendar(RoomAhead, Protocol):
         """Somebody wants to fill around the reservations: they must be known from here on."""
         ...
 
-    def has_room(self, turn: int, offer: Offer) -> bool:
-        """Whether so many fit now, whatever lies ahead."""
+    def has_room(self, turn: int, offer: Offer, *, lodges: bool) -> bool:
+        """Whether so many may fit where it may stay, or, if it `lodges`, now; cheap, and never a false no."""
         ...
 
     def find_now(self, turn: int, offer: Offer) -> Places | None:

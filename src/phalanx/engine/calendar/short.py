@@ -169,14 +169,16 @@ class ShortCalendar:
         column = self.session.fleet.device_column
         return now if column < 0 else keep_devices(now, free[:, column])
 
-    def has_room(self, turn: int, offer: Offer) -> bool:
-        """By the ceiling of the view of now, where the offer asks what its key asks."""
+    def has_room(self, turn: int, offer: Offer, *, lodges: bool) -> bool:
+        """By the ceiling of the widest view that it may use, where the offer asks what its key asks."""
         key, index = self.turns.key_of(turn), int(self.turns.key_index[turn])
         if not (offer.form.open_size or offer.form == key.form):
             return True
-        ceiling = find_ceiling(self.views[0], offer.form, key.exempt)
+        level = 0 if lodges or not self.shadows else int(self.instants.searchsorted(self.gone_us(turn, offer)))
+        ceiling = find_ceiling(self.views[level], offer.form, key.exempt)
         if ceiling < offer.size:
-            np.minimum(self.ceilings[:, index], ceiling, out=self.ceilings[:, index])
+            # Less room later: what does not fit in this view does not fit in those of further starts either.
+            np.minimum(self.ceilings[level:, index], ceiling, out=self.ceilings[level:, index])
         return ceiling >= offer.size
 
     def find_now(self, turn: int, offer: Offer) -> Places | None:
@@ -203,6 +205,7 @@ class ShortCalendar:
         """Places in one of the views, taken there; `start` settles the others."""
         key, index = self.turns.key_of(turn), int(self.turns.key_index[turn])
         view = self.views[level]
+        self.gave_up = False
         if level and (offer.form.open_size or offer.form == key.form):
             ceiling = find_ceiling(view, offer.form, key.exempt)
             if ceiling < offer.size:
