@@ -350,7 +350,22 @@ def ask_one_by_one(snapshot, policy, **rest):
         for bind in plan.decisions:
             room.take(snapshot.gangs[bind.gang], bind.seats)
             binds.append(bind)
-    return replace(told, decisions=tuple(binds), settled=None)
+    return replace(told, decisions=tuple(binds), settled=None, verdicts=_without_reasons(snapshot, told, binds))
+
+
+def _without_reasons(snapshot, told, binds):
+    """What is told of those who wait, and nothing of those who start: a wrong plan that is at one with itself."""
+    if told.verdicts is None:
+        return None
+    started = np.isin(snapshot.pending.gang, [bind.gang for bind in binds]) & snapshot.pending.alive
+    return replace(told.verdicts, codes=np.where(started, Code.NONE, told.verdicts.codes).astype(np.int8))
+
+
+def forget_reasons(snapshot, plan):
+    """Whoever waits is told nothing."""
+    if plan.verdicts is None:
+        return plan
+    return replace(plan, verdicts=replace(plan.verdicts, codes=np.zeros_like(plan.verdicts.codes)))
 
 
 def never_reconsider(snapshot, policy, **rest):

@@ -27,8 +27,6 @@ def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator
     evicted = [decision for decision in plan.decisions if isinstance(decision, Evict)]
     if not evicted or plan.reservations or snapshot.windows or snapshot.hints.limited:
         return
-    if bool((snapshot.nodes.draining & snapshot.nodes.up).any()):
-        return  # whoever leaves a node takes free places first; if it is evicted then, the plan does not tell of that
     changes = list_changes(snapshot, plan)
     if any(not isinstance(change.decision, Evict | Resize) for change in changes):
         return
@@ -41,6 +39,8 @@ def find_superfluous(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator
         for change in given if sum(map(sum, sizes)) <= MEMBERS_MOST else ():
             if not isinstance(change.decision, Evict) or _makes_others_lawful(change.decision, given):
                 continue
+            if any(snapshot.nodes.draining[node] for _, node in change.before):
+                continue  # it had to leave its node, and took a free place for that before it was evicted
             others = [other for other in (*gave, *given) if other is not change]
             if _fits(snapshot, unit, sizes, before, others):
                 names = " and ".join(snapshot.gangs[bind.gang].name for bind in unit)
