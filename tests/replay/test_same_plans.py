@@ -34,6 +34,8 @@ CAUSES = {
     "guests": "guests: none starts in a plan that evicts, none is sent away beside free places, its least stays outside",
     "windows": "windows: left a pause before they open, and decided as without one where both calendars answer",
     "promises": "kept promises and several reservations: a guest is not everybody's, elastic gangs choose their domain",
+    "idle": "what is kept idle for a reservation is what nobody gives back by then, of any kind: no decision changes",
+    "places": "whoever stays beyond a reservation is fitted into the room that is there then too, of any kind",
     "standing": "who can never run is no demand, and costs are counted in the kind the cluster has",
 }
 

@@ -95,6 +95,7 @@ WANTED = {
     "03-reservation-moved-by-taking-from-a-guest": ((*TAKERS, "rotate"), starts(head=1000), "head-late"),
     "04-minimum-left-in-a-window": ((*TAKERS, "rotate"), empty("a0", 1000, 1500), "in-window"),
     "05-no-guests-on-slots": (("easy",), starts(guest=200), "twin-kind"),
+    "queues-take-no-turns-on-slots": (("fair", "goodput"), starts(other=100, more=150), "twin-kind"),
     "06-hopeless-deadline-on-slots": (("deadline", "goodput"), refused("dream"), "hopeless"),
     "07-pause-inside-a-window": (
         (*TAKERS, "rotate"),

@@ -13,7 +13,7 @@ from phalanx.engine.actions.single_form import SingleFormWalk, is_single_form
 from phalanx.engine.order.orders import order_by_arrival, order_by_urgency
 from phalanx.engine.policy import Policy
 from phalanx.engine.prefilter import newcomers_lack_room, nobody_fits, somebody_is_too_late
-from phalanx.engine.room.view import View
+from phalanx.engine.room.view import View, find_need
 from phalanx.engine.waking import find_next_wake
 from phalanx.model.plan import Plan, Settled
 from phalanx.model.snapshot import Snapshot
@@ -25,7 +25,7 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
         return None
     if somebody_is_too_late(snapshot, policy):
         return None
-    if newcomers_lack_room(snapshot):
+    if newcomers_lack_room(snapshot) and not (ledger and _changes_books(snapshot)):
         return Plan(settled=Settled(snapshot.hints.room))
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
@@ -40,6 +40,17 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
     if single_form:
         return _decide_by_sums(snapshot, policy, view, gated, ledger=ledger) or view
     return view
+
+
+def _changes_books(snapshot: Snapshot) -> bool:
+    """Whether newcomers without room change what the rest of it is kept for, or in how many pieces it lies."""
+    # The first who waits has a reservation, and what it needs of the free room is kept from then on.
+    room, nodes = snapshot.hints.room, snapshot.nodes
+    if room and np.count_nonzero(snapshot.pending.alive) == len(snapshot.fresh):
+        return True
+    need = find_need(snapshot.fleet, snapshot.forms[0].roles[0].shape)
+    free = nodes.free[:, need.columns[0]]
+    return int(np.add.reduce(free, where=nodes.in_service)) // need.amounts[0] > room
 
 
 def _decide_by_sums(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phalanx.engine.ends import expected_ends
+from phalanx.engine.kernels.devices import choose_devices
 from phalanx.engine.kernels.fill import SlotRoom, choose_lowest, choose_nodes
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
@@ -33,14 +34,19 @@ SHORT = 64
 
 
 def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
-    """Whether this walk is exact here: one form, no wish about places, no ceilings, windows or devices."""
+    """Whether this walk is exact here: one form, one queue, no wish about places, no ceilings or windows."""
     if len(snapshot.forms) != 1 or snapshot.hints.limited:
         return False
     if snapshot.windows or snapshot.group_forms or snapshot.judged:
         return False
-    if policy.keep or policy.shares_users or policy.fill != "arrival" or policy.reservations + policy.stops != 1:
+    if policy.keep or policy.shares_users or policy.reservations + policy.stops != 1:
         return False
-    return _find_ground(snapshot.fleet, snapshot.forms[0], snapshot.nodes.in_service).exact
+    # Queues take turns by their standing, and that moves with every start: here there is one line of rows.
+    if policy.standing and len(snapshot.queues.names) > 2:  # more than one below the root
+        return False
+    ground = _find_ground(snapshot.fleet, snapshot.forms[0], snapshot.nodes.in_service)
+    # Where devices were split, a node may have four halves free and no device: amounts do not count slots.
+    return ground.exact and not (ground.need.whole and snapshot.nodes.shared)
 
 
 def _find_ground(fleet: Fleet, form: Form, usable: BoolArray) -> _Ground:
@@ -55,7 +61,9 @@ def _find_ground(fleet: Fleet, form: Form, usable: BoolArray) -> _Ground:
         mask = need.allowed & usable
         plain = form.open_size and role.require < 0 and role.prefer < 0 and role.segment_size <= 1
         exact = plain and need.missing is None and len(need.columns) == 1
-        exact = exact and not (need.unasked or need.share or need.whole)
+        exact = exact and not (need.unasked or need.share)
+        # Any device is as good as another only where none is nearer to its neighbours.
+        exact = exact and not (need.whole and fleet.islands)
         one_each = exact and fleet.walk_trivial and len(fleet.levels) == 1
         one_each = one_each and bool((fleet.capacity[:, need.columns[0]] == need.amounts[0]).all())
         most = empty_ceiling(fleet, form, usable) if exact else 0
@@ -79,6 +87,14 @@ class _Ground:
     seats_by_size: dict[int, tuple[Seats, ...]]  # where there is one node only: all seats of a size are the same
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Left:
+    """What is free of each node at the head's start, beside the head."""
+
+    slots: IntArray
+    free: IntArray  # units, also on nodes that do not count
+
+
 class SingleFormWalk:
     """One walk; `binds` is what starts."""
 
@@ -90,6 +106,7 @@ class SingleFormWalk:
         self.need, self._everywhere = ground.need, ground.everywhere
         # Counted here, not asked of the view: that would keep a row up to date that nobody asks for again.
         self._free = view.free[:, self.need.columns[0]]  # units, of which slots are the whole multiples
+        self._devices = view.device_free
         self._alone = len(self._free) == 1
         if self._alone:
             # One node: no places to choose between, so nobody asks for the slots of each node.
@@ -117,7 +134,7 @@ class SingleFormWalk:
             return False
         head = 0
         while head < len(rows) and (size := first[head] if head < SHORT else int(sizes[head])) <= self.room:
-            self._start(int(rows[head]), size, self.now)
+            self._start(int(rows[head]), size, self.now, self._free)
             head += 1
         room = self.room
         if head == len(rows) or not policy.reservations:
@@ -127,8 +144,7 @@ class SingleFormWalk:
         else:
             behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
         if behind or (ledger and room):
-            asked = [first[at] for at in behind] if len(rows) <= SHORT else sizes[behind].tolist()
-            return self._fill(int(sizes[head]), rows[behind], asked, room)
+            return self._fill(policy, int(sizes[head]), rows[behind])
         return True
 
     def measure_idle(self) -> Idle:
@@ -147,17 +163,17 @@ class SingleFormWalk:
         )
         return Idle(self.need.vector * self.reserved, fragmented)
 
-    def _start(self, row: int, size: int, slots: IntArray, first: IntArray | None = None) -> Seats:
-        """Seat one gang in these slots, in the `first` ones before any other."""
+    def _start(self, row: int, size: int, slots: IntArray, free: IntArray, first: IntArray | None = None) -> Seats:
+        """Seat one gang in these slots of this room, in the `first` ones before any other."""
         if self._alone:
             seats = self._sit_alone(size)
         else:
-            nodes, counts = self._choose(size, slots, self._free, first)
+            nodes, counts = self._choose(size, slots, free, first)
             if not self.binds:
                 self._free = self._free.copy()  # until now it was the view's
             self.now[nodes] -= counts
             self._free[nodes] -= counts * self.need.amounts[0]
-            seats = (Seats(0, nodes, counts, self._no_devices(len(nodes)), size),)
+            seats = (Seats(0, nodes, counts, self._take_devices(nodes, counts), size),)
         self.room -= size
         self.binds.append(Bind(int(self.pending.gang[row]), seats, int(self.pending.length_us[row])))
         return seats[0]
@@ -166,11 +182,21 @@ class SingleFormWalk:
         seats = self._ground.seats_by_size.get(size)
         if seats is None:
             nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
-            seats = self._ground.seats_by_size[size] = (Seats(0, nodes, counts, self._no_devices(1), size),)
+            seats = (Seats(0, nodes, counts, self._take_devices(nodes, counts), size),)
+            if not self.need.whole:  # two gangs of one size sit on different devices
+                self._ground.seats_by_size[size] = seats
         return seats
 
-    def _no_devices(self, nodes: int) -> MilliArray:
-        return np.zeros((nodes, self.snapshot.nodes.device_free.shape[1]), dtype=np.int16)
+    def _take_devices(self, nodes: IntArray, counts: IntArray) -> MilliArray:
+        if not self.need.whole:
+            return np.zeros((len(nodes), self._devices.shape[1]), dtype=np.int16)
+        if not self.binds:
+            self._devices = self._devices.copy()  # as with the amounts
+        # The lowest free ones, also for somebody who sits beside a reservation: of devices never split the calendar
+        # keeps a number for the head and not certain ones.
+        taken = choose_devices(self.snapshot.fleet, self.need, nodes, counts, self._devices[nodes])
+        self._devices[nodes] -= taken
+        return taken
 
     def _choose(self, size: int, slots: IntArray, free: IntArray, first: IntArray | None) -> tuple[IntArray, IntArray]:
         if self._ground.one_each:
@@ -185,47 +211,57 @@ class SingleFormWalk:
         fleet = self.snapshot.fleet
         return slots if fleet.walk_trivial else slots[fleet.walk]
 
-    def _fill(self, head: int, rows: IntArray, sizes: list[int], room: int) -> bool:
+    def _fill(self, policy: Policy, head: int, rows: IntArray) -> bool:
         """Let those pass who end by the head's start, or fit beside it then; False if somebody may be its guest."""
-        gone_by, extra = find_start(*self._ends_in_all(), head - room)
-        now_us = self.snapshot.now_us
-        lengths, proven = self.pending.length_us[rows].tolist(), self.pending.proven[rows].tolist()
-        gone = [now_us + length if sure else NEVER for length, sure in zip(lengths, proven, strict=True)]
-        if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, gone, gone_by):
+        pending, now_us = self.pending, self.snapshot.now_us
+        gone_by, extra = find_start(*self._ends_in_all(), head - self.room)
+        if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, gone_by):
             return False
-        passing = [each for each, size in enumerate(sizes) if gone[each] <= gone_by or size <= extra]
-        self.reserved = max(0, room - extra) if gone_by != NEVER else 0
-        if not passing:
-            return True
-        many = not self._alone and gone_by != NEVER
-        left = self._left_by_head(head, gone_by) if many else None
-        for each in passing:
-            size, long = sizes[each], gone[each] > gone_by
-            if size > room or (long and size > extra):
+        if len(rows) > SHORT:
+            # Room and what is extra only shrink from here, so that whoever fails now fails in its turn as well.
+            rows = rows[(self._gone(rows) <= gone_by) | (pending.size[rows] <= extra)]
+        if policy.fill == "shortest":
+            rows = rows[pending.length_us[rows].argsort(kind="stable")]
+        columns = (rows, pending.size[rows], pending.length_us[rows], pending.proven[rows])
+        # One node has no places to choose between, and where nothing is reserved none are kept.
+        choosing = not self._alone and gone_by != NEVER
+        left: _Left | None = None
+        for row, size, length, sure in zip(*(column.tolist() for column in columns), strict=True):
+            long = (now_us + length if sure else NEVER) > gone_by
+            if size > self.room or (long and size > extra):
                 continue
-            # One node has no places to choose between; else the reserved ones are for those who end in time.
-            kept = self.now if left is None else np.minimum(self.now, left)
-            idle = None if left is None or long else self.now - kept
-            seats = self._start(int(rows[each]), size, kept if long else self.now, idle)
-            room -= size
-            if long:
-                extra -= size
-            if long and left is not None:
-                left[seats.nodes] -= seats.counts
-        self.reserved = max(0, room - extra) if gone_by != NEVER else 0
+            if left is None and choosing:
+                left = self._left_by_head(head, gone_by)  # only now: most passes let nobody pass
+            if left is None:
+                self._start(row, size, self.now, self._free)
+            elif long:
+                # Judged by what is there both now and then, as the room it stays in.
+                seats = self._start(row, size, np.minimum(self.now, left.slots), np.minimum(self._free, left.free))
+                left.slots[seats.nodes] -= seats.counts
+                left.free[seats.nodes] -= seats.counts * self.need.amounts[0]
+            else:
+                # Reserved but idle places are for those who end in time: they leave the others to the long ones.
+                idle = self.now - np.minimum(self.now, left.slots)
+                self._start(row, size, self.now, self._free, idle)
+            extra -= size * long
+        self.reserved = max(0, self.room - extra) if gone_by != NEVER else 0
         return True
 
-    def _might_be_guest(self, rows: IntArray, gone: list[int], gone_by: int) -> bool:
+    def _gone(self, rows: IntArray) -> IntArray:
+        """When each is provably gone; without a stated walltime never: no reservation may count on it."""
+        return np.where(self.pending.proven[rows], self.snapshot.now_us + self.pending.length_us[rows], NEVER)
+
+    def _might_be_guest(self, rows: IntArray, gone_by: int) -> bool:
         """Whether any of those who would stay too long can be made to leave: where it sits is no matter of sums."""
         gangs = self.snapshot.gangs
-        numbers = zip(self.pending.gang[rows].tolist(), gone, strict=True)
-        return any(gone_us > gone_by and gangs[number].preemptible for number, gone_us in numbers)
+        return any(gangs[number].preemptible for number in self.pending.gang[rows[self._gone(rows) > gone_by]].tolist())
 
     def _ends_in_all(self) -> tuple[IntArray, IntArray | Int32Array]:
         """Instant and slots of everything that runs or has just been started, wherever it is."""
         snapshot = self.snapshot
         if snapshot.hints.has_reclaimable or not self._everywhere:
-            return self._ends()[1:]
+            node, end, seats = self._ends()
+            return end, seats * self._ground.mask[node]
         # Every slot counts, and nobody can have been made to give any back: a gang is its members.
         running = snapshot.running
         rows = running.alive.nonzero()[0]
@@ -253,8 +289,6 @@ class SingleFormWalk:
         rows = table.alive.nonzero()[0]
         node, gain = table.node[rows], table.count[rows].astype(np.int64)
         end = self._expected_ends()[table.running[rows]]
-        if not self._everywhere:
-            gain *= self._ground.mask[node]
         if not self.binds:
             return node, end, gain
         seats = [bind.seats[0] for bind in self.binds]
@@ -265,16 +299,19 @@ class SingleFormWalk:
             np.concatenate([gain, *(each.counts for each in seats)]),
         )
 
-    def _left_by_head(self, head: int, gone_by: int) -> IntArray:
-        """Slots of each node at the head's start, beside the places it will take: busy ones before idle ones."""
+    def _left_by_head(self, head: int, gone_by: int) -> _Left:
+        """What is free at the head's start, beside the places it will take: busy ones before idle ones."""
         node, end, gain = self._ends()
         gone = end <= gone_by
         busy = np.bincount(node[gone], weights=gain[gone], minlength=len(self.now)).astype(np.int64)
-        then = self.now + busy
         free = self._free + busy * self.need.amounts[0]
+        if not self._everywhere:
+            busy *= self._ground.mask
+        then = self.now + busy
         nodes, counts = self._choose(head, then, free, busy)
         then[nodes] -= counts
-        return then
+        free[nodes] -= counts * self.need.amounts[0]
+        return _Left(then, free)
 
 
 def find_start(end: IntArray, gain: IntArray | Int32Array, missing: int) -> tuple[int, int]:
