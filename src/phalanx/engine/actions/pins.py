@@ -83,7 +83,8 @@ def _grow(transaction: Transaction, calendar: RoomAhead, occupant: Occupant, rol
     if any(release.occupant.gang.resize_pause_us for release in releases):
         return  # whoever gives still sits there; it grows when the seats are vacated
     form = whole_form(session.fleet, occupant.gang, sizes_of(occupant.seats))
-    # A trial counts devices and may name some that are busy now; what is written down must be free now.
+    # The long calendar finds places by amounts (`LongCalendar.name_devices`); what is
+    # written down names devices free now.
     more = calendar.name_devices(form, ((more,),))[0][0]
     transaction.take(occupant, more, occupant.end_us)
     seats = list(occupant.seats)
