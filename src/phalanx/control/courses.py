@@ -25,6 +25,7 @@ class Courses(Queries):
         length_us = record.gang.walltime_us or self.default_walltime_us
         record.phase = advance(record.phase, Happening.BIND, record.gang.name)
         self.pending.remove(record.row)
+        # Never in the future: that would make it a claim.
         add_running(self, number, Bind(number, seats, length_us), min(start_us, self.now_us))
         record.attempts += 1
 
@@ -51,6 +52,7 @@ class Courses(Queries):
     def report(self, number: int, end_us: int | None, saved_us: int | None) -> None:
         """What a running gang says of itself: when it will be done, and what it has saved."""
         record = self.records[number]
+        # Words of a gang arrive late: it may have been evicted since it spoke.
         if record.phase is not Phase.RUNNING:
             return
         self.thaw()

@@ -43,12 +43,14 @@ def dump_state(
     queues = state.tenants._queues  # noqa: SLF001 - as they were described, with kinds that no node has now
     tree: Tree = {"schema": SCHEMA, "now_us": state.now_us}
     if policy is not None:
+        # Beside the state: a state knows no policy, and what-if may bring another.
         tree["policy"] = policy_tree(*policy)
     tree |= {
         "default_walltime_us": state.default_walltime_us,
         "evictions_in_vain": state.evictions_in_vain,
         # Not to be read off the seats: a device that was split once and is whole now leaves no trace there.
         "devices_split": state.shared,
+        # Without the node, which is always the innermost.
         "levels": list(state.fleet.levels[:-1]),
         "nodes": _dump_nodes(state, drains or {}),
         "queues": [queue_tree(queue) for queue in queues],
@@ -178,6 +180,7 @@ def _dump_gang(state: State, number: int) -> Tree:
     if refusal is not None and not record.phase.ended:
         entry["refused"] = {"at_us": refusal.at_us, "words": refusal.words}
         entry["refused"] |= _said(times=refusal.times, rests_until_us=refusal.rests_until_us)
+    # Under the word of the schema, which others read; the code says degraded.
     if number in state.degraded:
         degraded = state.degraded[number]
         entry["hurt"] = {"lost": list(degraded.lost), "whole": degraded.whole}
@@ -215,6 +218,7 @@ def _dump_devices(devices: Sequence[int]) -> Tree:
     found: Tree = {}
     for milli, run in groupby(range(len(devices)), key=devices.__getitem__):
         numbers = list(run)
+        # Free devices are left out, and split runs: {"0-3": 1000, "6": 250}.
         if milli:
             found[f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] = milli
     return found

@@ -72,7 +72,9 @@ def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
     for number, start_us in {gang: each.start_us for each in reservations for gang in each.gangs}.items():
         if number in reasons:
             code, words, needed, available = reasons[number]
+            # Added to the reason and not instead: why it waits and until when are two questions.
             reasons[number] = code, f"{words}; expected to start at {start_us / 1e6:g} s", needed, available
+    # The refusal last, as it speaks of what the world did, and goes before what the plan says.
     return {number: _say_refused(state, number, _say_waits(each)) for number, each in reasons.items()}
 
 
@@ -128,12 +130,14 @@ class Teller:
 
     def _infeasible(self, row: int, needed: int, available: int) -> str:
         """Why not even an empty cluster would do, with the number that is missing."""
+        # Its own form and not its group's: a message should be about what the user wrote.
         form = self.snapshot.forms[int(self.snapshot.pending.form[row])]
         # From what an administrator could change by a word, to what only other machines would mend.
         over = self._over_empty_limit(row, form)
         if over is not None:
             return over
         for role in form.roles:
+            # A member that fits no node is clearer than a sum that does not fit the cluster, and both may be true.
             too_large = _too_large(self.snapshot.fleet, role)
             if too_large is not None:
                 return too_large
@@ -161,6 +165,7 @@ class Teller:
 def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
     """If one member alone is more than any node that it may use has: of what, and how much is missing."""
     need = find_need(fleet, role.shape)
+    # From the plainest cause to the subtlest: no such resource, no node with the labels, none large enough.
     if need.missing is not None:
         return f"can never run here: no node has any {need.missing}"
     if not need.allowed.any():

@@ -12,6 +12,7 @@ from phalanx.control.spec.errors import BadText, show
 HOSTS_MAX: Final = 100_000
 
 _PIECE = re.compile(r"([^\[\],\s]+)|\[([^\[\]]*)\]")
+# Eighteen digits fit 64 bits, and longer ones only make the subtraction below slow.
 _RANGE = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?")
 
 
@@ -41,6 +42,7 @@ def _expand_one(expression: str, text: str) -> list[str]:
     while match := _PIECE.match(expression, at):
         choices.append([match[1]] if match[1] is not None else _expand_ranges(match[2], text))
         count *= len(choices[-1])
+        # Before the product is made: [0-99999][0-99999] is short to write.
         _check_count(count, text)
         at = match.end()
     if at != len(expression) or not choices:
@@ -58,6 +60,7 @@ def _expand_ranges(inside: str, text: str) -> list[str]:
         if last < first:
             raise BadText(f"has a reversed range {match[1]}-{match[2]} (in {show(text)}); write {match[2]}-{match[1]}")
         _check_count(len(names) + last - first + 1, text)
+        # By the first number: [08-11] is 08 09 10 11.
         width = len(match[1])
         names += [f"{number:0{width}d}" for number in range(first, last + 1)]
     return names

@@ -21,6 +21,7 @@ def parse_queues(spot: Spot | None) -> tuple[Queue, ...]:
         return ()
     entries = [entry.titled() for entry in spot.items()]
     queues = [_parse_queue(entry) for entry in entries]
+    # Names before parents: with two of one name a parent would mean either.
     _check_names(entries, [queue.name for queue in queues], "queue")
     _check_parents(entries, queues)
     return tuple(queues)
@@ -55,6 +56,7 @@ def _parse_queue(entry: Spot) -> Queue:
     parent, weight = fields.get("parent"), fields.get("weight")
     guarantee, limit = _amounts(fields, "guarantee"), _amounts(fields, "limit")
     for kind, floor in guarantee.items():
+        # A kind without a limit has none, so that its guarantee is compared with itself.
         if floor > limit.get(kind, floor):
             entry.refuse(f"the guarantee of {kind} is above the limit; nothing could ever honour it")
     return Queue(
@@ -84,6 +86,7 @@ def _check_parents(entries: list[Spot], queues: list[Queue]) -> None:
     for entry, queue in zip(entries, queues, strict=True):
         if queue.parent not in known:
             entry.refuse(f"parent names no queue of this file: {show(queue.parent)}; {suggest(queue.parent, known)}")
+    # A circle has no way up to the root: usage charged to it would be added for ever.
     cycle = find_cycle({queue.name: (queue.parent,) for queue in queues})
     if cycle:
         entry = next(entry for entry, queue in zip(entries, queues, strict=True) if queue.name == cycle[0])

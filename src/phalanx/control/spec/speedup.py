@@ -39,6 +39,7 @@ def parse_speedup(spot: Spot | None) -> Speedup:
     amdahl, table = fields.get("amdahl"), fields.get("table")
     if amdahl is not None:
         return _parse_amdahl(amdahl)
+    # `linear:` with nothing behind it, as a template leaves it.
     return _parse_table(table) if table is not None else Linear()
 
 
@@ -52,6 +53,7 @@ def _parse_amdahl(spot: Spot) -> Amdahl:
 def _parse_table(spot: Spot) -> Table:
     """Points as a mapping {members: speed} or a list of pairs."""
     if isinstance(spot.value, dict):
+        # Keys of a mapping are texts whatever the format, hence read as numbers here; TOML and JSON know no others.
         pairs = [(_table_members(key, inner), inner) for key, inner in spot.pairs()]
     else:
         pairs = []
@@ -60,6 +62,7 @@ def _parse_table(spot: Spot) -> Table:
             if len(two) != 2:
                 item.refuse("must be a pair [members, speed]")
             pairs.append((two[0].integer(1, MEMBERS_MAX), two[1]))
+    # Sorted, as people write it in any order; not made monotone, since a gang may well be slower with more members.
     points = sorted((members, _speed(inner)) for members, inner in pairs)
     if not points:
         spot.refuse("must not be empty; write {1: 1, 8: 6.5}")
