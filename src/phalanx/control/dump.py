@@ -216,6 +216,7 @@ def _dump_places(fleet: Fleet, seats: Seats) -> Iterable[Tree]:
 def _dump_devices(devices: Sequence[int]) -> Tree:
     """Thousandths by device, neighbours that give as much under one key: {"0-7": 1000}."""
     found: Tree = {}
+    # Runs, since a gang of a thousand GPUs would else be a thousand keys, and nobody could read the line.
     for milli, run in groupby(range(len(devices)), key=devices.__getitem__):
         numbers = list(run)
         # Free devices are left out, and split runs: {"0-3": 1000, "6": 250}.
@@ -230,6 +231,7 @@ def _dump_vacating(state: State, until_us: int, ghost: Ghost) -> Tree:
     seats = _dump_seats(state.fleet, ghost.gang, ghost.seats)
     tree: Tree = {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
     # See `room.seats.list_crumbs`: rests of a member get shapes of their own.
+    # By identity: a crumb's gang is made up, and differs from its leaver in its roles alone.
     rests = [] if ghost.gang is ghost.leaver else [amounts_tree(dict(role.shape.need)) for role in ghost.gang.roles]
     return tree | _said(rests=rests)
 

@@ -106,6 +106,8 @@ class Teller:
         """`plan` must carry verdicts."""
         assert plan.verdicts is not None
         self.snapshot, self.verdicts = snapshot, plan.verdicts
+        # As the snapshot has the usage, without what this plan starts: only
+        # `check_empty` is asked, which looks at no usage.
         self._limits = Limits(snapshot)
 
     def tell(self, row: int) -> Told:
@@ -146,6 +148,7 @@ class Teller:
 
     def _over_empty_limit(self, row: int, form: Form) -> str | None:
         pending, fleet = self.snapshot.pending, self.snapshot.fleet
+        # At its least, which is what a limit must leave room for (rule 11: infeasible if its minimum exceeds it).
         asked = sum(
             (find_need(fleet, role.shape).vector * (role.size or int(pending.size[row])) for role in form.roles),
             start=np.zeros(len(fleet.kinds), dtype=np.int64),
@@ -184,6 +187,7 @@ def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
 def _where(fleet: Fleet, form: Form) -> str:
     require = max(max(gang.require, *(role.require for role in gang.roles)) for gang in form.gangs)
     # The tightest level that anybody requires: there it is that too few fit.
+    # "the largest rack holds 4 of 6": the number was worked out for the best domain of that level.
     return "the cluster" if require < 0 else f"the largest {fleet.levels[require]}"
 
 

@@ -361,6 +361,8 @@ def _drop_promises(state: Tables, images: dict[int, Image]) -> None:
     for image in images.values():
         for seats in image.seats:
             nodes[seats.nodes] = True
+    # Promises of the gangs themselves are void too: one that is put back sits or
+    # queues as if nothing had been promised.
     state.promises = {
         first: promise
         for first, promise in state.promises.items()

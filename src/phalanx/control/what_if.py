@@ -50,6 +50,7 @@ NONE: Final = Changes()
 
 def play(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: int | None = None) -> Outlook:
     """Play a restored state forward from now, with changes, until nothing happens any more or an instant."""
+    # Used up by the look: whoever wants two sides restores the file twice.
     state, now_us = restored.state, restored.state.now_us
     # The state knows that a node drains; until when is known to whoever drives it, and comes with the file.
     drains = [Happens(now_us, "drain", node=name, by_us=by_us) for name, by_us in restored.drains.items()]
@@ -101,6 +102,7 @@ def sum_up(outlook: Outlook) -> Tree:
     return {
         "gangs": len(outlook.fates),
         "completed": sum(fate.state == "completed" for fate in fates),
+        # Three numbers that add up to those who wait, but for the cancelled: nobody is in two of them.
         "start_now": sum(fate.start_us == outlook.now_us for fate in waiting),
         "start_later": sum(fate.start_us is not None and fate.start_us > outlook.now_us for fate in waiting),
         "do_not_start": sum(fate.start_us is None and fate.state != "cancelled" for fate in waiting),
@@ -129,6 +131,7 @@ def tree_of(answer: Answer, changes: Tree, until_us: int | None, notes: Sequence
         "shrunk_now": {side: _names(outlook, "shrink") for side, outlook in (("before", before), ("after", after))},
         "gangs": [_gang_tree(answer, name) for name in answer.names],
         "totals": {"before": sum_up(before), "after": sum_up(after)},
+        # For people: what was assumed where nobody said anything, such as run times.
         "notes": list(notes),
     }
 

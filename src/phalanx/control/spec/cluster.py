@@ -49,12 +49,14 @@ def parse_cluster(spot: Spot) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 def parse_nodes(entry: Spot) -> list[Node]:
     """The nodes of one entry: as many as its host list names, all alike."""
     fields = entry.fields(NODE_KEYS)
+    # One entry for a thousand equal nodes: the file stays readable, and a typo in one of them cannot hide.
     names = fields.need("name", "name: a0, or a host list such as a[0-3]").hosts()
     resources = _parse_resources(fields.need("resources", "resources: {gpu: 8}"))
     labels = fields.get("labels")
     taints = fields.get("taints")
     islands = _parse_islands(fields, resources)
     label_texts = {key: value.text() for key, value in labels.pairs()} if labels else {}
+    # Sorted, so that nodes with the same taints are equal however they were written.
     taint_texts = tuple(sorted({taint.text() for taint in taints.items_or_one()})) if taints else ()
     # The mappings are shared by all nodes of the entry: nobody changes a node in place.
     spare = fields.get("spare")

@@ -77,6 +77,7 @@ def parse_gang(entry: Spot, known: Known) -> Gang:
         queue=_parse_queue(fields, known.queues),
         user=_word(fields, "user"),
         priority=_integer(fields, "priority", (-_PRIORITY_MAX, _PRIORITY_MAX), 0),
+        # The gang's wish is about all roles together, each role's about its own members (rule 15, topology).
         topology=_parse_topology(fields.get("topology"), known.levels),
         together=parse_together(fields.get("together")),
         walltime_us=_length(fields, "walltime"),
@@ -108,6 +109,7 @@ def _parse_roles(fields: Fields, levels: tuple[str, ...]) -> tuple[Role, ...]:
     for item in listed.items():
         inner = item.fields(ROLE_KEYS)
         name = inner.need("name", "name: worker").text()
+        # Seats in dumps and ranks in jobs are told apart by the name of their role.
         if any(role.name == name for role in roles):
             item.refuse(f"there is already a role {show(name)} in this gang")
         roles.append(_parse_role(inner, fields, name, levels))

@@ -29,6 +29,8 @@ def _split_outside_brackets(text: str) -> list[str]:
     """Commas separate expressions, except between brackets where they separate ranges."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
+        # Never checked here: a bracket too many leaves a piece that `_PIECE` does not
+        # match, and that is refused with the example.
         depth += (char == "[") - (char == "]")
         if char == "," and depth == 0:
             parts.append(text[start:at].strip())
@@ -41,6 +43,7 @@ def _expand_one(expression: str, text: str) -> list[str]:
     at, count = 0, 1
     while match := _PIECE.match(expression, at):
         choices.append([match[1]] if match[1] is not None else _expand_ranges(match[2], text))
+        # Counted while the pieces are read, so that the product is never made larger than it may be.
         count *= len(choices[-1])
         # Before the product is made: [0-99999][0-99999] is short to write.
         _check_count(count, text)

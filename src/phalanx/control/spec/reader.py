@@ -56,6 +56,7 @@ def parse_text(text: str, file: str, extension: str) -> Raw:
     try:
         return parse(text, file)
     except RecursionError:
+        # For all three formats: JSON and TOML recurse in Python, whose own limit raises the same.
         raise BadInput("is nested too deeply to be meant", file=file) from None
 
 
@@ -146,6 +147,7 @@ class _YamlTree:
 
     def _scalar(self, node: yaml.ScalarNode) -> Raw:
         try:
+            # YAML's own reading beside the text: what a value means is decided by who asks, a number or a word.
             value = self._loader.construct_object(node)
         except (ValueError, OverflowError):
             raise self._refuse(node, f"a value that cannot be read: {show(node.value)}") from None
@@ -181,6 +183,7 @@ def _parse_toml(text: str, file: str) -> Raw:
         return raw_of(tomllib.loads(text))
     except ValueError as bad:  # TOMLDecodeError, and an integer of more digits than Python reads
         message = str(bad)
+        # `tomllib` tells the line in words only.
         place = _TOML_PLACE.search(message)
         line = int(place[1]) if place and place[1] else None
         raise BadInput(f"is not TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line) from None

@@ -46,4 +46,5 @@ def _parse_listed(listed: Spot) -> Sizes:
         listed.refuse("must not be empty; write the allowed sizes, as [2, 4, 8]")
     if len(set(found)) != len(found):
         listed.refuse("names a size twice")
+    # Ascending, as everybody relies on: the first is the least, the last the most.
     return Sizes(tuple(sorted(found)))

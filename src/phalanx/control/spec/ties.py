@@ -25,6 +25,7 @@ def parse_together(spot: Spot | None) -> Together | None:
     """A bare word, to be counted later, or {word, gangs} where they arrive one by one."""
     if spot is None:
         return None
+    # Counted later: how many of a bare word there are is known at the end of the file.
     if not isinstance(spot.value, dict):
         return Together(spot.text(), _COUNT_UNKNOWN)
     fields = spot.fields(TOGETHER_KEYS)

@@ -93,8 +93,8 @@ def queue_tree(queue: Queue) -> Tree:
 
 def policy_tree(name: str, options: Mapping[str, object]) -> Tree:
     """`policy:` as a mapping of options with the name among them."""
+    # `type` and not isinstance: `rotate: true` is an option too, and True an int.
     return {"name": name} | {
-        # `type` and not isinstance: `rotate: true` is an option too, and True an int.
         key: seconds(value) if key in LENGTHS and type(value) is int else value for key, value in options.items()
     }
 

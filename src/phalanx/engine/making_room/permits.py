@@ -145,9 +145,8 @@ class Permits:
 
     def list_victims(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
         """Gangs that may be evicted for this claimant, each by itself."""
+        # Ripeness last: it notes when to wake, and there is nothing to wake for in a gang that can never be evicted.
         ripe = [
-            # Ripeness last: it notes when to wake, and there is nothing to wake for in
-            # a gang that can never be evicted.
             s for s in self.reclaimable.occupants if s.gang.preemptible and not (s.gone or s.moved) and self._ripe(s)
         ]
         found, below = [], []
