@@ -34,6 +34,8 @@ SHORT = 64
 
 def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether this walk is exact here: one form, no wish about places, no ceilings, windows or devices."""
+    # Each of these brings in something that a sum over the cluster cannot see: another shape, a ceiling of some, a time
+    # or a place for some, or an order in which the head is not the first.
     if len(snapshot.forms) != 1 or snapshot.hints.limited:
         return False
     if snapshot.windows or snapshot.group_forms or snapshot.judged:
@@ -55,8 +57,11 @@ def _find_ground(fleet: Fleet, form: Form, usable: BoolArray) -> _Ground:
         mask = need.allowed & usable
         plain = form.open_size and role.require < 0 and role.prefer < 0 and role.segment_size <= 1
         exact = plain and need.missing is None and len(need.columns) == 1
+        # One kind, and no other on the nodes: else places of equal room differ by
+        # what they leave of the rest (rule 15).
         exact = exact and not (need.unasked or need.share or need.whole)
         one_each = exact and fleet.walk_trivial and len(fleet.levels) == 1
+        # Then all free nodes are equal, and every step of the choice but the lowest index falls away.
         one_each = one_each and bool((fleet.capacity[:, need.columns[0]] == need.amounts[0]).all())
         most = empty_ceiling(fleet, form, usable) if exact else 0
         found = _Ground(form, need, usable, mask, bool(mask.all()), exact, one_each, most, {})
@@ -110,9 +115,11 @@ class SingleFormWalk:
         if not len(rows):
             return True
         sizes = pending.size[rows]
+        # An elastic gang has several sizes to try and surplus to take: those are questions about places and curves.
         if self.snapshot.hints.has_elastic and bool(pending.elastic[rows].any()):
             return False
         first: list[int] = sizes[:SHORT].tolist()
+        # Somebody is larger than the cluster: whether it can never run or only not now is for the general walk to tell.
         if (max(first) if len(rows) <= SHORT else int(np.maximum.reduce(sizes))) > self._ground.most:
             return False
         head = 0
@@ -120,12 +127,14 @@ class SingleFormWalk:
             self._start(int(rows[head]), size, self.now)
             head += 1
         room = self.room
+        # Everybody started, or nobody may pass the first who did not (fcfs).
         if head == len(rows) or not policy.reservations:
             return True
         if len(rows) <= SHORT:
             behind = [at for at in range(head + 1, len(rows)) if first[at] <= room]
         else:
             behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
+        # Nobody small enough is left: when the head starts is then nobody's question, but the ledger's.
         if behind or (ledger and room):
             asked = [first[at] for at in behind] if len(rows) <= SHORT else sizes[behind].tolist()
             return self._fill(int(sizes[head]), rows[behind], asked, room)
@@ -163,6 +172,7 @@ class SingleFormWalk:
         return seats[0]
 
     def _sit_alone(self, size: int) -> tuple[Seats, ...]:
+        # Seats are values and nobody writes to them, so that all gangs of one size may share them.
         seats = self._ground.seats_by_size.get(size)
         if seats is None:
             nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
@@ -187,17 +197,20 @@ class SingleFormWalk:
 
     def _fill(self, head: int, rows: IntArray, sizes: list[int], room: int) -> bool:
         """Let those pass who end by the head's start, or fit beside it then; False if somebody may be its guest."""
+        # EASY's two numbers: the shadow time, and the extra slots that are left beside the head then.
         gone_by, extra = find_start(*self._ends_in_all(), head - room)
         now_us = self.snapshot.now_us
         lengths, proven = self.pending.length_us[rows].tolist(), self.pending.proven[rows].tolist()
         gone = [now_us + length if sure else NEVER for length, sure in zip(lengths, proven, strict=True)]
         if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, gone, gone_by):
             return False
+        # By the sums as they are before anybody fills: both only shrink below, so that nobody who may pass is left out.
         passing = [each for each, size in enumerate(sizes) if gone[each] <= gone_by or size <= extra]
         self.reserved = max(0, room - extra) if gone_by != NEVER else 0
         if not passing:
             return True
         many = not self._alone and gone_by != NEVER
+        # Places matter only if somebody passes, and only where there are several nodes.
         left = self._left_by_head(head, gone_by) if many else None
         for each in passing:
             size, long = sizes[each], gone[each] > gone_by
@@ -208,6 +221,8 @@ class SingleFormWalk:
             idle = None if left is None or long else self.now - kept
             seats = self._start(int(rows[each]), size, kept if long else self.now, idle)
             room -= size
+            # Whoever is gone in time gives its slots back before the head comes; only
+            # who stays uses up what is beside it.
             if long:
                 extra -= size
             if long and left is not None:
@@ -281,6 +296,7 @@ def find_start(end: IntArray, gain: IntArray | Int32Array, missing: int) -> tupl
     """When ends have given back what is missing, and how much more they have given by then."""
     if len(end) <= SHORT:
         return _find_start_short(end.tolist(), gain.tolist(), missing)
+    # Ends of one instant count together below (`side="right"`), so that their order does not matter.
     order = end.argsort(kind="stable")
     end, total = end[order], gain[order].cumsum()
     at = int(total.searchsorted(missing))
@@ -294,6 +310,7 @@ def _find_start_short(ends: list[int], gains: list[int], missing: int) -> tuple[
     """The same, one end after the other."""
     gone_by = NEVER
     for end, gain in sorted(zip(ends, gains, strict=True)):
+        # Past the instant at which enough is free: what ends later leaves nothing beside the head then.
         if end > gone_by:
             break
         missing -= gain
