@@ -23,6 +23,7 @@ class Courses(Queries):
         record = self.records[number]
         # Nobody planned this run, so there is no better belief than what was stated.
         length_us = record.gang.walltime_us or self.default_walltime_us
+        # As a start like any other, so that its seats are charged and its end is planned with.
         record.phase = advance(record.phase, Happening.BIND, record.gang.name)
         self.pending.remove(record.row)
         # Never in the future: that would make it a claim.
@@ -67,6 +68,7 @@ class Courses(Queries):
     def note_left(self, number: int, left_us: int) -> None:
         """Run time that a gang still needs at its largest size, by what it has saved."""
         record = self.records[number]
+        # Kept beside the row: the gang may stop and queue again, and its next row is made from this.
         past_of(record).left_us = left_us
         if record.phase is Phase.PENDING:  # it queues already; with a time that is proven
             self.thaw()

@@ -136,6 +136,7 @@ def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
 
 def _dump_decayed(state: State) -> Tree:
     """What queues used in the past, as far as it is not forgotten: units by kind, by queue."""
+    # Up to now already: `State.advance_to` lets it fade before the clock moves.
     columns, kinds = state.tenants.queue_columns, state.fleet.kind_index
     rows = ((name, columns.decayed[row]) for row, name in enumerate(columns.names))
     # By name of queue and kind: columns may stand in another order when this is read.

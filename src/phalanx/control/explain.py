@@ -95,6 +95,7 @@ def _say_refused(state: State, number: int, told: Told) -> Told:
     # Both rests have one gate; only the refusal that is still fresh tells which it is.
     if told[0] is not Code.BACKOFF or refusal is None or refusal.rests_until_us <= state.now_us:
         return told
+    # In place of the words about failures, which would blame the gang for what the world did.
     words = f"was to start and could not: {refusal.words}; it is tried again at {refusal.rests_until_us / 1e6:g} s"
     return told[0], words, told[2], told[3]
 

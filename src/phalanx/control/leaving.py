@@ -117,6 +117,7 @@ def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
             state.order.kept = False
             set_gates(state, record)
         else:
+            # Written down although it is cancelled at once: the reason names who it was that did not succeed.
             record.doomed_by = name
             cancelled += [number, *cancel(state, number)]
     return cancelled

@@ -106,6 +106,7 @@ def note_failure(state: Tables, number: int, *, progressed: bool) -> bool:
     past = past_of(state.records[number])
     # A new snapshot makes this failure the first one: the gang gets on, if slowly.
     past.failures = 1 if progressed else past.failures + 1
+    # More than: so many restarts are granted, and every failure but the last is followed by one.
     return past.failures > state.gangs[number].max_restarts
 
 

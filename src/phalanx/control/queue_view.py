@@ -94,6 +94,7 @@ def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KE
 
 def _choose_turns(turns: Turns, policy: Policy, most: int) -> IntArray:
     """The first of every queue, and the shortest where those may fill gaps."""
+    # Queues with somebody waiting only: an empty one takes no share of what is kept.
     queues = np.unique(turns.queue)
     # Of every queue: by a global order the queue with the most waiting would push the others out,
     # and the standing would have nobody to choose.

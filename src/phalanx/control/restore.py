@@ -353,6 +353,7 @@ class _Restoring:
 
     def _restore_pins(self) -> None:
         for name, inner in _pairs(self.fields.get("pins")):
+            # A wish for a gang that is not there could never be kept, and is most likely a misspelt name.
             if name not in self.entries:
                 inner.refuse(f"names no gang of this file; {suggest(name, self.entries)}")
             if not self.state.pin(self.state.number_by_name[name], inner.integer(1, MOST)):

@@ -51,6 +51,8 @@ class NodeSuspicion:
 
     def forgive(self, now_us: int) -> bool:
         """End the suspicions that are over."""
+        # All that are over and not the timer's one: a further kill moves the end of a
+        # suspicion, and its earlier timer comes too.
         over = [node for node, until in self.until_us.items() if until <= now_us]
         for node in over:
             self.trusted[node] = True

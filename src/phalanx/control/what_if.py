@@ -57,6 +57,7 @@ def play(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: 
     events = [*drains, *changes.events(now_us)]
     # Both sides go through here, the unchanged one with no changes: a difference can only come from the change.
     outlook = look_ahead(state, policy, until=Until(at_us=until_us), arrivals=changes.add_gangs, events=events)
+    # With everybody done the last event is the end of it, and no later instant says anything new.
     if until_us is not None and (len(state.running) or len(state.pending)):
         # Else the reasons would be those of the last event before, which may lie hours back.
         state.look_from(until_us)
@@ -108,6 +109,7 @@ def sum_up(outlook: Outlook) -> Tree:
         "do_not_start": sum(fate.start_us is None and fate.state != "cancelled" for fate in waiting),
         # None and not 0 where nobody waits: a mean of nothing would read as an improvement.
         "wait_s_mean": seconds(round(sum(waits) / len(waits))) if waits else None,
+        # Over those who complete: under a bound in time the two sides may differ in who does, which `completed` tells.
         "end_s_mean": seconds(round(sum(ends) / len(ends)) - outlook.now_us) if ends else None,
         "end_s_last": seconds(max(ends) - outlook.now_us) if ends else None,
         "evictions": sum(fate.count("evict") for fate in fates),
@@ -181,6 +183,8 @@ def list_unproven(gangs: Iterable[Arrival], restored: Restored) -> list[str]:
         # better than by any walltime (rule 6).
         reports = record.gang.elastic and record.phase is Phase.RUNNING
         reports = reports or (record.history is not None and record.history.left_us is not None)
+        # To be told and not refused: a what-if with a day for everybody is still an
+        # answer, if people know what it rests on.
         if record.gang.walltime_us is None and not record.phase.ended and not reports:
             found.append(record.gang.name)
     return [*found, *(arrival.gang.name for arrival in gangs if arrival.gang.walltime_us is None)]

@@ -145,7 +145,7 @@ def _reseat(session: Session, occupant: Occupant, seats: tuple[Seats, ...]) -> N
             view.take_seats(need, new)
         session.charge(occupant.queue, occupant.user, (new.members - old.members) * need.vector)
     occupant.seats, occupant.cause = seats, Cause.DRAIN
-    # The calendar remembers collected ends by this count: without it a reservation would be planned on the old seats.
+    # Whoever changes seats counts here: the calendar remembers the ends it has collected by this number.
     session.taken_back += 1
 
 

@@ -114,7 +114,7 @@ class Permits:
 
     def list_guests(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
         """Guests that have to leave if the owner of their places says so."""
-        # Behind a reservation nobody's guest is mine: they lodge under the gang ahead.
+        # Whoever is behind a reservation has no guests of its own: they lodge under the gang ahead.
         if not who.owner:
             return []
         guests = [s for s in self.reclaimable.occupants if s.guest is Guest.WHOLE and not (s.gone or s.moved)]

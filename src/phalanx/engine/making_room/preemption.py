@@ -143,7 +143,7 @@ class RoomFinder:
         the windows alone.
         """
         session, windowed = self.session, None
-        # Who is no guest sits where it may stay, whatever reservation begins there after its end.
+        # Whoever is no guest may stay where it sits: no reservation was laid over it before its end.
         lent = [self.calendar.reserved_nodes()] if occupant.guest else []
         exempt = session.exempt_of(occupant.queue, occupant.user)
         # By its latest end, since what is called back makes it slower: a window that it would
@@ -359,7 +359,7 @@ class _Search:
         releases = {
             occupant.number: Release(occupant, occupant.seats, cause, whole=True)
             # A gang that is listed twice, as guest and as victim, counts as the victim:
-            # guarantees are then asked as well.
+            # what it loses is then weighed as well.
             for occupant, cause in sorted(useful, key=lambda each: (each[0].priority, -each[0].number))
         }
         # The lowest highest priority first (rule 9): raising the bar one priority at a time, the first set that is
