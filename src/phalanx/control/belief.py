@@ -193,7 +193,7 @@ class Belief:
     def _advance(self, number: int, now_us: int) -> None:
         """Count the work up to now, and the snapshots taken meanwhile."""
         course, gang = self._courses[number], self._state.gangs[number]
-        # It stands still until then.
+        # Inside a pause no work is done, and none may be counted off.
         if now_us <= course.since_us:
             return
         saved_us = self._saved_by(course, gang, now_us)
@@ -216,7 +216,7 @@ class Belief:
         self._tokens += 1
         course.token = self._tokens
         killed_us = None if gang.kill_after_us is None else course.attempt_us + gang.kill_after_us
-        # `kill_after` counts from the attempt (rule 6), and a kill in the past is due now: time does not go back.
+        # `kill_after` counts from the start of the attempt, and a kill in the past is due now: time does not go back.
         if killed_us is not None and killed_us < course.end_us:
             return (End(max(killed_us, self._state.now_us), number, ok=False, token=course.token),)
         return (End(course.end_us, number, ok=True, token=course.token),)

@@ -58,7 +58,7 @@ class State(Courses):
         number = len(self.gangs)
         self.gangs.append(gang)
         self.number_by_name[gang.name] = number
-        # No cycle has looked at it: only then is it asked whether it can ever run.
+        # No cycle has looked at it: what is known of earlier refusals says nothing of this one.
         self.fresh.add(number)
         if curve is not None:
             self.curves[number] = curve
@@ -207,7 +207,6 @@ class State(Courses):
             return False
         self.thaw()
         self.unsettle()
-        # First the old wish goes, also if None was said.
         self.pins.pop(number, None)
         # A promise is void when its gang changes (rule 4).
         self.promises.pop(number, None)

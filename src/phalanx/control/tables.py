@@ -71,7 +71,7 @@ class Tables:
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
         self.suspicion = NodeSuspicion(len(fleet))
-        # Kept as a fact, since front ends ask it at every instant and nodes change seldom.
+        # Kept as a fact, since a ledger asks at every instant and nodes change seldom.
         self.closed = False  # whether any node is cordoned
         # Once true, for good: whether a device was ever split decides if devices are looked at one by one, and looking
         # costs nothing in correctness, only time.
@@ -194,7 +194,7 @@ class Tables:
         """Before a write: let go of the arrays that a snapshot shares."""
         if not self._frozen:
             return
-        # Copied at the first write after a snapshot and not with it: most snapshots are gone before anybody writes.
+        # At the first write after a snapshot and not with it: snapshots between two writes share one copy.
         self.free, self.device_free = self.free.copy(), self.device_free.copy()
         self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
         for table in (self.pending, self.running, self.allocations):
@@ -240,7 +240,6 @@ class Tables:
         """The number of a form, and what it means for devices."""
         if self.forms.splits_devices(form) and not self.shared:
             self.shared = True
-            # A promise by amounts might name more shares than any one device has left.
             self.promises = {}  # they were made without naming devices, which now matter
         return self.forms.number_of(form)
 

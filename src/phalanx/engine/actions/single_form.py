@@ -35,7 +35,7 @@ SHORT = 64
 def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether this walk is exact here: one form, no wish about places, no ceilings, windows or devices."""
     # Each of these brings in something that a sum over the cluster cannot see: another shape, a ceiling of some, a time
-    # or a place for some, or an order in which the head is not the first.
+    # or a place for some, promises, or more than one start ahead.
     if len(snapshot.forms) != 1 or snapshot.hints.limited:
         return False
     if snapshot.windows or snapshot.group_forms or snapshot.judged:

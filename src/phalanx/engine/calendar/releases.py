@@ -58,7 +58,7 @@ def _collect_ends(session: Session, pool: BoolArray | None, *, guests_leave: boo
     end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
     node = snapshot.allocations.node[rows]
     taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
-    # Most cycles ask before anything was started or given back, and then the snapshot's columns are the answer.
+    # Nothing was started or given back yet, and nobody is a guest: the snapshot's columns are the answer.
     if not session.bound and not told:
         return Ends(node, end, taken, devices)
     nodes, ends, takens, all_devices = [node], [end], [taken], [devices]
@@ -171,7 +171,7 @@ def find_start(
 def find_shadow(session: Session, key: PlacementKey, size: int) -> tuple[int, int]:
     """When the head could start by sums alone, and how many slots are left beside it; (`NEVER`, 0) if unknown."""
     role = key.form.roles[0]
-    # Where places decide, sums would name an instant that is too early, and fillers would be let past it.
+    # Where places decide, sums name an instant that may be too early: enough is free then, and no place for it.
     if not key.form.open_size or role.segment_size > 1 or session.view.shared or role.require != ANYWHERE:
         return NEVER, 0
     ends = collect_ends(session, session.pool_of(key))
