@@ -85,7 +85,7 @@ PRIVATE_PATCHES = {
 
 #: Lines with a comment, in percent of lines with code. The floors follow what is written and are never lowered:
 #: whoever takes the argument out of a piece of code that stays has to leave another one.
-COMMENT_PERCENT_MIN = {"engine/": 11.5, "control/": 8.4}
+COMMENT_PERCENT_MIN = {"engine/": 17.5, "control/": 16.7}
 COMMENT_PERCENT_SLACK = 1.0
 
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}

@@ -61,6 +61,7 @@ class Belief:
         self._state, self._runs = state, runs
         self._courses: dict[int, _Course] = {}
         self._left: dict[int, int] = {}  # work of gangs that stopped, as they saved it
+        # One counter for all gangs: an end of an earlier course can never have the token of a later one.
         self._tokens = 0
         for number, record in enumerate(state.records):
             if record.phase is Phase.RUNNING:
@@ -83,13 +84,16 @@ class Belief:
     def ends_moved(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """It saves its work, restores it and goes on elsewhere."""
         course, habit = self._courses[number], self._state.gangs[number].snapshot
+        # Work up to now at the old size, before anything else is written: afterwards nobody knows what it was.
         self._advance(number, now_us)
         course.saved_us = course.cycle_us = now_us
+        # It saves before it goes (rule 10), so that an eviction right after the move would lose nothing.
         course.unsaved_left_us, course.kept = course.left_us, True
         return self._go_on(number, seats, now_us, 0 if habit is None else habit.stall_us + habit.restore_us)
 
     def ends_repaired(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """A gang that lost members has as many as it needs again."""
+        # Below its least it had stopped, and what it had saved is in `_left`.
         if number not in self._courses:
             return self._begin(number, seats, now_us)
         course = self._courses[number]
@@ -105,11 +109,14 @@ class Belief:
         self._advance(number, now_us)
         del self._courses[number]
         gang = self._state.gangs[number]
+        # Who cannot save is not asked to: `saves` is what the plan wants, not what the gang can do.
         saves = saves and gang.snapshot is not None
         progressed = saves or (course.kept and course.saved_us > course.attempt_us)
+        # Nothing was ever saved: the next attempt begins from scratch, with its walltime.
         if not course.kept and not saves:
             return Remains(progressed, left_us=None)
         left_us = self._left[number] = max(1, course.left_us if saves else course.unsaved_left_us)
+        # Of a rigid gang the engine is shown nothing but its walltime (rule 6), even though this knows better.
         return Remains(progressed, left_us + _return_us(gang) if gang.elastic else None)
 
     # ------------------------------------------------------------------ what they tell
@@ -136,14 +143,18 @@ class Belief:
         start_us = int(columns["start_us"][record.row])
         end_us = int(expected_ends(state.borrow().running, now_us)[record.row])
         members = _elastic_members(gang, record.seats)
+        # From its expected end backwards: what it reports is an end at its present
+        # size, and work is counted at its largest.
         left_us = self._work(gang, end_us - now_us, members)
         saved_us, whole_us = start_us, left_us + self._work(gang, now_us - start_us, members)
         if gang.elastic:
             saved_us = min(int(columns["saved_us"][record.row]), now_us)
             whole_us = self._whole_us(number)
         elif gang.snapshot is not None:
+            # Only the habit of a rigid gang is known, so that it is taken to have kept it since its start.
             saved_us = now_us - (now_us - start_us) % gang.snapshot.every_us
         kept = gang.snapshot is not None and saved_us > start_us
+        # Never more than all of it: an overrun has worked longer than it was believed to need.
         back_us = min(left_us + self._work(gang, now_us - saved_us, members), whole_us) if kept else whole_us
         guess_us = self._runs.left.get(number)
         if guess_us is not None:
@@ -156,6 +167,7 @@ class Belief:
     def _begin(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         gang = self._state.gangs[number]
         past = self._state.records[number].history
+        # The start-up of a first attempt is inside its walltime; only a further one pays it on top.
         left_us, kept, wait_us = self._whole_us(number), False, 0
         if number in self._left:
             left_us, kept, wait_us = self._left[number], True, _return_us(gang)
@@ -171,6 +183,8 @@ class Belief:
         self._advance(number, now_us)
         course, gang = self._courses[number], self._state.gangs[number]
         course.members = _elastic_members(gang, seats)
+        # The clock of its snapshots stands still while it does: by the difference,
+        # as it may have been standing already.
         course.cycle_us += now_us + wait_us - max(course.since_us, now_us)
         course.since_us = now_us + wait_us
         course.end_us = course.since_us + self._span(gang, course.left_us, course.members)
@@ -179,9 +193,11 @@ class Belief:
     def _advance(self, number: int, now_us: int) -> None:
         """Count the work up to now, and the snapshots taken meanwhile."""
         course, gang = self._courses[number], self._state.gangs[number]
+        # Inside a pause no work is done, and none may be counted off.
         if now_us <= course.since_us:
             return
         saved_us = self._saved_by(course, gang, now_us)
+        # Counted before the work: what it would go back to is the work left at the snapshot, not now.
         if saved_us > course.saved_us:
             course.saved_us, course.cycle_us, course.kept = saved_us, saved_us, True
             course.unsaved_left_us = course.left_us - self._work(gang, saved_us - course.since_us, course.members)
@@ -200,6 +216,7 @@ class Belief:
         self._tokens += 1
         course.token = self._tokens
         killed_us = None if gang.kill_after_us is None else course.attempt_us + gang.kill_after_us
+        # `kill_after` counts from the start of the attempt, and a kill in the past is due now: time does not go back.
         if killed_us is not None and killed_us < course.end_us:
             return (End(max(killed_us, self._state.now_us), number, ok=False, token=course.token),)
         return (End(course.end_us, number, ok=True, token=course.token),)
@@ -225,9 +242,12 @@ class Belief:
         """How much work is done in a while at a size."""
         if not gang.elastic:
             return span_us
+        # The inverse of `_span`, by one long length: dividing by a ratio of floats
+        # would round differently at each size.
         return span_us * _REFERENCE_US // scaled_us(_REFERENCE_US, self._curve(gang), _most(gang), members)
 
     def _curve(self, gang: Gang) -> Speedup:
+        # Linear where nothing was reported, as the engine assumes (rule 6).
         points = self._state.curves.get(self._state.number_by_name[gang.name])
         return Table(points) if points else Linear()
 

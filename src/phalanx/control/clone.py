@@ -12,7 +12,9 @@ from phalanx.control.state import State
 
 def clone_state(state: State) -> State:
     """A copy that shares only what never changes: gangs, forms and the fleet."""
+    # First, on the original: the twin begins without charges that are not yet added up.
     state.tenants.settle()
+    # Shallow, then part by part: gangs, forms and the fleet never change, and are most of it.
     twin = copy.copy(state)
     for name in ("free", "device_free", "up", "open", "draining"):
         setattr(twin, name, getattr(state, name).copy())
@@ -25,12 +27,14 @@ def clone_state(state: State) -> State:
     twin.tenants._unsettled = {}  # noqa: SLF001 - settled above
     twin.forms = copy.copy(state.forms)
     for name, value in vars(state.forms).items():
+        # Numbers of forms are for life, so that the twin may add some of its own without renumbering ours.
         setattr(twin.forms, name, copy.copy(value))
     twin.gangs, twin.number_by_name = list(state.gangs), dict(state.number_by_name)
     # Of those that have ended nobody writes anything any more.
     twin.records = [record if record.phase.ended else _copy_record(record) for record in state.records]
     twin.groups = [replace(group, gangs=list(group.gangs)) for group in state.groups]
     twin.dependents = {name: list(waiting) for name, waiting in state.dependents.items()}
+    # Ghosts hold row numbers, which compaction in the twin will change.
     twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]
     for name in ("curves", "group_by_word", "group_forms", "ended", "promises", "degraded", "pins", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
@@ -41,6 +45,7 @@ def clone_state(state: State) -> State:
     twin.order = replace(state.order)
     twin._ends = replace(state._ends)  # noqa: SLF001 - the same class
     twin._frozen = False  # noqa: SLF001
+    # It points to the original's arrays.
     twin._node_columns = None  # noqa: SLF001
     twin.columns_moved()
     return twin

@@ -37,6 +37,7 @@ class Table:
 
     def add(self, count: int = 1) -> slice:
         """Fresh rows at the end, alive."""
+        # Doubled below, so that growing costs a constant per row over a whole run.
         if self.used + count > len(self.alive):
             self._grow(self.used + count)
         rows = slice(self.used, self.used + count)
@@ -55,17 +56,21 @@ class Table:
 
     def remove(self, row: int) -> None:
         """A row that nobody may look at any more."""
+        # Not cleared: whoever reads goes by `alive`, and writing twenty columns at every end would be work for nobody.
         self.alive[row] = False
         self.dead += 1
 
     def wants_compaction(self) -> bool:
         """Whether more rows are dead than alive."""
+        # A compaction costs as much as the rows it keeps; with half of them dead it
+        # has been paid for by those who went.
         return self.dead > DEAD_LEAST and self.dead * 2 > self.used
 
     def compact(self) -> Array:
         """Close the gaps, keeping the order; the answer is the old row of every new one."""
         kept = np.flatnonzero(self.alive)
         for column in self.columns.values():
+            # In place, and in order: rows stand by arrival, which `Hints.in_order` lets the engine rely on.
             column[: len(kept)] = column[kept]
         self.alive[:] = False
         self.alive[: len(kept)] = True
@@ -76,11 +81,13 @@ class Table:
         """Replace every array by a copy, so that whoever holds the old ones keeps them unchanged."""
         self.columns = {name: column.copy() for name, column in self.columns.items()}
         self.alive = self.alive.copy()
+        # A snapshot was made of the old arrays: whoever makes the next one must look them up again.
         self.version += 1
 
     def _grow(self, least: int) -> None:
         capacity = max(least, 2 * len(self.alive))
         for name, column in self.columns.items():
+            # New arrays and never a resize in place: a snapshot may still hold the old ones.
             larger = np.zeros((capacity, *column.shape[1:]), dtype=column.dtype)
             larger[: self.used] = column[: self.used]
             self.columns[name] = larger
@@ -104,6 +111,7 @@ class HeldTable(Table):
     def add_for(self, holder: int, count: int) -> slice:
         """Fresh rows at the end, for somebody."""
         rows = self.add(count)
+        # Several slices, one for each role and each time it was seated anew.
         self._held[holder] = (*self._held.get(holder, ()), rows)
         return rows
 
@@ -124,6 +132,8 @@ class HeldTable(Table):
         new_row[kept] = np.arange(len(kept))
 
         def moved(rows: slice) -> slice:
+            # By its first row alone: rows that were added together die together
+            # (`remove_of`), so none in between is missing.
             start = int(new_row[rows.start])
             return slice(start, start + rows.stop - rows.start)
 
@@ -133,4 +143,5 @@ class HeldTable(Table):
     def copy(self) -> None:
         """As above, with who holds what."""
         super().copy()
+        # The slices are values, so that the dictionary alone has to be another.
         self._held = dict(self._held)

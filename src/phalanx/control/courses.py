@@ -23,8 +23,10 @@ class Courses(Queries):
         record = self.records[number]
         # Nobody planned this run, so there is no better belief than what was stated.
         length_us = record.gang.walltime_us or self.default_walltime_us
+        # As a start like any other, so that its seats are charged and its end is planned with.
         record.phase = advance(record.phase, Happening.BIND, record.gang.name)
         self.pending.remove(record.row)
+        # Never in the future: that would make it a claim.
         add_running(self, number, Bind(number, seats, length_us), min(start_us, self.now_us))
         record.attempts += 1
 
@@ -51,6 +53,7 @@ class Courses(Queries):
     def report(self, number: int, end_us: int | None, saved_us: int | None) -> None:
         """What a running gang says of itself: when it will be done, and what it has saved."""
         record = self.records[number]
+        # Words of a gang arrive late: it may have been evicted since it spoke.
         if record.phase is not Phase.RUNNING:
             return
         self.thaw()
@@ -65,6 +68,7 @@ class Courses(Queries):
     def note_left(self, number: int, left_us: int) -> None:
         """Run time that a gang still needs at its largest size, by what it has saved."""
         record = self.records[number]
+        # Kept beside the row: the gang may stop and queue again, and its next row is made from this.
         past_of(record).left_us = left_us
         if record.phase is Phase.PENDING:  # it queues already; with a time that is proven
             self.thaw()

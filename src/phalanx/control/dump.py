@@ -43,12 +43,14 @@ def dump_state(
     queues = state.tenants._queues  # noqa: SLF001 - as they were described, with kinds that no node has now
     tree: Tree = {"schema": SCHEMA, "now_us": state.now_us}
     if policy is not None:
+        # Beside the state: a state knows no policy, and what-if may bring another.
         tree["policy"] = policy_tree(*policy)
     tree |= {
         "default_walltime_us": state.default_walltime_us,
         "evictions_in_vain": state.evictions_in_vain,
         # Not to be read off the seats: a device that was split once and is whole now leaves no trace there.
         "devices_split": state.shared,
+        # Without the node, which is always the innermost.
         "levels": list(state.fleet.levels[:-1]),
         "nodes": _dump_nodes(state, drains or {}),
         "queues": [queue_tree(queue) for queue in queues],
@@ -134,6 +136,7 @@ def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
 
 def _dump_decayed(state: State) -> Tree:
     """What queues used in the past, as far as it is not forgotten: units by kind, by queue."""
+    # Up to now already: `State.advance_to` lets it fade before the clock moves.
     columns, kinds = state.tenants.queue_columns, state.fleet.kind_index
     rows = ((name, columns.decayed[row]) for row, name in enumerate(columns.names))
     # By name of queue and kind: columns may stand in another order when this is read.
@@ -178,6 +181,7 @@ def _dump_gang(state: State, number: int) -> Tree:
     if refusal is not None and not record.phase.ended:
         entry["refused"] = {"at_us": refusal.at_us, "words": refusal.words}
         entry["refused"] |= _said(times=refusal.times, rests_until_us=refusal.rests_until_us)
+    # Under the word of the schema, which others read; the code says degraded.
     if number in state.degraded:
         degraded = state.degraded[number]
         entry["hurt"] = {"lost": list(degraded.lost), "whole": degraded.whole}
@@ -213,8 +217,10 @@ def _dump_places(fleet: Fleet, seats: Seats) -> Iterable[Tree]:
 def _dump_devices(devices: Sequence[int]) -> Tree:
     """Thousandths by device, neighbours that give as much under one key: {"0-7": 1000}."""
     found: Tree = {}
+    # Runs, since a gang of a thousand GPUs would else be a thousand keys, and nobody could read the line.
     for milli, run in groupby(range(len(devices)), key=devices.__getitem__):
         numbers = list(run)
+        # Free devices are left out, and split runs: {"0-3": 1000, "6": 250}.
         if milli:
             found[f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] = milli
     return found
@@ -226,6 +232,7 @@ def _dump_vacating(state: State, until_us: int, ghost: Ghost) -> Tree:
     seats = _dump_seats(state.fleet, ghost.gang, ghost.seats)
     tree: Tree = {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
     # See `room.seats.list_crumbs`: rests of a member get shapes of their own.
+    # By identity: a crumb's gang is made up, and differs from its leaver in its roles alone.
     rests = [] if ghost.gang is ghost.leaver else [amounts_tree(dict(role.shape.need)) for role in ghost.gang.roles]
     return tree | _said(rests=rests)
 

@@ -72,7 +72,9 @@ def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
     for number, start_us in {gang: each.start_us for each in reservations for gang in each.gangs}.items():
         if number in reasons:
             code, words, needed, available = reasons[number]
+            # Added to the reason and not instead: why it waits and until when are two questions.
             reasons[number] = code, f"{words}; expected to start at {start_us / 1e6:g} s", needed, available
+    # The refusal last, as it speaks of what the world did, and goes before what the plan says.
     return {number: _say_refused(state, number, _say_waits(each)) for number, each in reasons.items()}
 
 
@@ -93,6 +95,7 @@ def _say_refused(state: State, number: int, told: Told) -> Told:
     # Both rests have one gate; only the refusal that is still fresh tells which it is.
     if told[0] is not Code.BACKOFF or refusal is None or refusal.rests_until_us <= state.now_us:
         return told
+    # In place of the words about failures, which would blame the gang for what the world did.
     words = f"was to start and could not: {refusal.words}; it is tried again at {refusal.rests_until_us / 1e6:g} s"
     return told[0], words, told[2], told[3]
 
@@ -104,6 +107,8 @@ class Teller:
         """`plan` must carry verdicts."""
         assert plan.verdicts is not None
         self.snapshot, self.verdicts = snapshot, plan.verdicts
+        # As the snapshot has the usage, without what this plan starts: only
+        # `check_empty` is asked, which looks at no usage.
         self._limits = Limits(snapshot)
 
     def tell(self, row: int) -> Told:
@@ -128,12 +133,14 @@ class Teller:
 
     def _infeasible(self, row: int, needed: int, available: int) -> str:
         """Why not even an empty cluster would do, with the number that is missing."""
+        # Its own form and not its group's: a message should be about what the user wrote.
         form = self.snapshot.forms[int(self.snapshot.pending.form[row])]
         # From what an administrator could change by a word, to what only other machines would mend.
         over = self._over_empty_limit(row, form)
         if over is not None:
             return over
         for role in form.roles:
+            # A member that fits no node is clearer than a sum that does not fit the cluster, and both may be true.
             too_large = _too_large(self.snapshot.fleet, role)
             if too_large is not None:
                 return too_large
@@ -142,6 +149,7 @@ class Teller:
 
     def _over_empty_limit(self, row: int, form: Form) -> str | None:
         pending, fleet = self.snapshot.pending, self.snapshot.fleet
+        # At its least, which is what a limit must leave room for (rule 11: infeasible if its minimum exceeds it).
         asked = sum(
             (find_need(fleet, role.shape).vector * (role.size or int(pending.size[row])) for role in form.roles),
             start=np.zeros(len(fleet.kinds), dtype=np.int64),
@@ -161,6 +169,7 @@ class Teller:
 def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
     """If one member alone is more than any node that it may use has: of what, and how much is missing."""
     need = find_need(fleet, role.shape)
+    # From the plainest cause to the subtlest: no such resource, no node with the labels, none large enough.
     if need.missing is not None:
         return f"can never run here: no node has any {need.missing}"
     if not need.allowed.any():
@@ -179,6 +188,7 @@ def _too_large(fleet: Fleet, role: RoleForm) -> str | None:
 def _where(fleet: Fleet, form: Form) -> str:
     require = max(max(gang.require, *(role.require for role in gang.roles)) for gang in form.gangs)
     # The tightest level that anybody requires: there it is that too few fit.
+    # "the largest rack holds 4 of 6": the number was worked out for the best domain of that level.
     return "the cluster" if require < 0 else f"the largest {fleet.levels[require]}"
 
 

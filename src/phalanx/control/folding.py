@@ -45,12 +45,16 @@ def fold(state: Tables, plan: Plan) -> Folded:
     starts = [decision for decision in plan.decisions if isinstance(decision, Bind)]
     if len(starts) == len(plan.decisions):
         # Nobody leaves, so nobody waits for seats: all that remains is to sit down.
+        # The case of most plans, and of every plan of a log: no copy of the room, no search for lenders.
         for bind in starts:
             claim_or_bind(state, bind.gang, bind, state.now_us)
         return Folded(starts)
+    # Everything given back first, in whatever order the plan lists it: a start may sit on what a later decision frees.
     leaving = _give_back(state, plan)
+    # For whom somebody was evicted: if such a claim is lost before it begins, that eviction was in vain (rule 10).
     forced = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
     folded = Folded()
+    # Before anybody sits down: it reads free room as it is after the giving back, and follows the plan in its own copy.
     lenders = _find_all_lenders(state, plan, leaving) if leaving else {}
     for decision in plan.decisions:
         if isinstance(decision, Bind):
@@ -62,7 +66,9 @@ def fold(state: Tables, plan: Plan) -> Folded:
             if isinstance(decision, Resize):
                 _cool(state, decision)
     for each in leaving:
+        # After everybody sits: what is still free of it then is claimed by nobody.
         keep_busy(state, each.record, each.seats, each.until_us)
+    # Room may have come free in this plan, so that refusals of earlier cycles no longer stand.
     state.unsettle()
     return folded
 
@@ -80,6 +86,7 @@ def _give_back(state: Tables, plan: Plan) -> list[_Leaving]:
 
 
 def _bind(state: Tables, bind: Bind, lenders: dict[int, int], folded: Folded, *, forced: bool) -> None:
+    # When the last lender is gone. A gang is whole or absent, so that it cannot begin on those seats that are empty.
     start_us = max([state.now_us, *lenders.values()])
     claim_or_bind(state, bind.gang, bind, start_us)
     if start_us > state.now_us:
@@ -91,6 +98,8 @@ def _bind(state: Tables, bind: Bind, lenders: dict[int, int], folded: Folded, *,
 
 def _evict(state: Tables, decision: Evict) -> None:
     past = past_of(state.records[decision.gang])
+    # A turn that is over is no eviction (rule 12 counts neither moves nor yields): counted, rotation would soon make
+    # every gang immune by `max_evictions`.
     past.evictions += decision.cause is not Cause.TURN
     requeue(state, decision.gang)
 
@@ -98,7 +107,9 @@ def _evict(state: Tables, decision: Evict) -> None:
 def _make_room(state: Tables, decision: Resize) -> list[_Leaving]:
     record = state.records[decision.gang]
     past_of(record).attained_us += attained_us(state, record)  # at its old size until now
+    # All of it, also what it keeps: `_sit` takes that again, so that no sum has to follow the difference.
     unseat(state, record)
+    # Without a pause the seats are empty at once, and nobody has to wait for them.
     back = tuple(each for each in given_back(record.seats, decision.seats) if len(each.nodes))
     pause_us = record.gang.resize_pause_us
     return [_Leaving(decision.gang, record, back, state.now_us + pause_us)] if back and pause_us else []
@@ -116,7 +127,10 @@ def _cool(state: Tables, decision: Resize) -> None:
     record = state.records[decision.gang]
     columns = state.running.columns
     cool_us = max(COOL_LEAST_US, COOL_PAUSES * record.gang.resize_pause_us)
+    # By the constants of the engine's own growth: a rest that this end counts otherwise would be broken or never end.
     columns["cool_until_us"][record.row] = state.now_us + cool_us
+    # The kind of guest only rises while a gang sits (decision 10); it falls when no
+    # reservation covers it (`settled_in`).
     columns["guest"][record.row] = max(int(columns["guest"][record.row]), decision.guest)
     # Attained service counts from the last change of size.
     columns["attained_us"][record.row] = past_of(record).attained_us
@@ -125,17 +139,23 @@ def _cool(state: Tables, decision: Resize) -> None:
 def _repair(state: Tables, decision: Repair | Restart) -> None:
     record = state.records[decision.gang]
     columns = state.running.columns
+    # One that ran on with fewer members keeps its start and its end: it only gets members back.
     was_degraded = record.phase is Phase.DEGRADED
     if was_degraded:
         record.phase = advance(record.phase, Happening.REPAIR, record.gang.name)
+        # `losses` had cleared these, so that nobody could take what it held.
         columns["preemptible"][record.row] = record.gang.preemptible
         columns["elastic"][record.row] = record.gang.elastic
         columns["start_us"][record.row] = state.now_us
         columns["saved_us"][record.row] = state.now_us
+        # From scratch, as `engine.actions.repair` plans it: what it had saved is known
+        # to whoever runs it, and is told later.
         length = record.gang.walltime_us if record.gang.walltime_us is not None else state.default_walltime_us
         columns["length_us"][record.row] = length
         state.note_end(state.now_us + length)
+    # Its hold is over: the timer that would send it back to the queue must not find it.
     past_of(record).token += 1
+    # Rule 12: a repair is the same attempt, a restart a new one.
     if isinstance(decision, Restart):
         record.attempts += 1
     _sit(state, decision.gang, decision.seats)
@@ -150,6 +170,8 @@ def _find_all_lenders(state: Tables, plan: Plan, leaving: list[_Leaving]) -> dic
         for seats in each.seats:
             need = find_need(state.fleet, each.record.gang.roles[seats.role].shape)
             vacated[seats.nodes] += seats.counts[:, None] * need.vector
+    # What is free now has what is being vacated in it. Binds take what is really empty first, and who comes when that
+    # is used up waits: so the order of the plan decides, as it did in the engine.
     found: dict[int, dict[int, int]] = {}
     by_group: dict[int, dict[int, int]] = {}
     for decision in plan.decisions:
@@ -159,6 +181,8 @@ def _find_all_lenders(state: Tables, plan: Plan, leaving: list[_Leaving]) -> dic
                 free[seats.nodes] -= seats.counts[:, None] * need.vector
             continue
         group = int(state.pending.columns["group"][state.records[decision.gang].row])
+        # One dictionary for all of a group: a lender found for its last gang must hold up
+        # its first, or they would start apart.
         lenders = found[decision.gang] = by_group.setdefault(group, {}) if group >= 0 else {}
         lenders.update(_find_lenders(state, decision, leaving, free, vacated))
     return found
@@ -172,10 +196,12 @@ def _find_lenders(
     for seats in bind.seats:
         need = find_need(state.fleet, state.gangs[bind.gang].roles[seats.role].shape)
         asked = seats.counts[:, None] * need.vector
+        # Below zero where somebody before has taken what is being vacated; that is not this one's debt.
         room = np.maximum(free[seats.nodes] - vacated[seats.nodes], 0)
         free[seats.nodes] -= asked
         if need.share or need.whole:
             asked[:, state.fleet.device_column] = 0  # devices have names: they are compared one by one
+        # On a node that is short by amounts every leaver is waited for, since amounts have no names.
         short = (asked > room).any(axis=1)
         for each in leaving:
             if _sits_there(each, seats, seats.nodes[short], devices=bool(need.share or need.whole)):
@@ -186,8 +212,10 @@ def _find_lenders(
 def _sits_there(leaving: _Leaving, seats: Seats, short: IntArray, *, devices: bool) -> bool:
     """Whether a gang that is leaving still uses a device of these seats, or anything on a node that is short."""
     for other in leaving.seats:
+        # Any kind will do: a member of CPUs alone can hold up another one of CPUs on a node with free devices.
         if bool(np.isin(other.nodes, short).any()):
             return True
+        # Of devices the very same one must be meant: beside it on the node the start disturbs nobody.
         _, at, there = np.intersect1d(seats.nodes, other.nodes, return_indices=True)
         if devices and bool((np.minimum(seats.devices[at], other.devices[there]) > 0).any()):
             return True

@@ -26,6 +26,7 @@ class Forms:
     def of_gang(self, fleet: Fleet, gang: Gang) -> Form:
         """The form of a gang. Logs repeat the same roles thousands of times, so those are looked up as they are."""
         known = self._of_object.get(id(gang.roles))
+        # By identity only: a miss costs a hash, a false hit would place a gang by another's wishes.
         if known is not None and known[0].topology is gang.topology:
             return known[1]
         key = (gang.roles, gang.topology)

@@ -49,6 +49,7 @@ class Happens:
     members: int | None = None  # of a resize; None: no wish any more
 
 
+# Later than anything that happens, and a number: lists that end in it need no question whether they are over.
 _NEVER_US = 1 << 62
 
 
@@ -129,6 +130,8 @@ class Forward:
         self.check: Callable[[State], None] | None = None  # invariants, after every instant
         self._refusals = refusals
         self._sequence = 0
+        # The sequence stands before the rest, so that two ends of one instant come in the order in which they became
+        # certain (rule 1) and never compare an `End`.
         self._ends: list[tuple[int, int, int, End]] = []  # when, sequence, attempt
         self._wake_at_us: int | None = None
         self._draining: dict[str, int] = {}  # nodes with the instant at which everybody must be gone
@@ -146,6 +149,7 @@ class Forward:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Play everything, in order of time, up to and including `until_us`."""
+        # Numbers are given in this order, and ties everywhere break by number.
         arrivals = sorted(arrivals, key=lambda arrival: arrival.gang.submit_us)  # stable: file order breaks ties
         events = sorted([*events, *_drain_ends(events)], key=lambda event: event.at_us)
         submits, happens = [arrival.gang.submit_us for arrival in arrivals], [event.at_us for event in events]
@@ -154,13 +158,18 @@ class Forward:
         next_arrival = next_event = 0
         while True:
             # 1. The next instant at which anything happens.
+            # Instants and not ticks: between two of them nothing can change, by the
+            # promise that `Plan.wake_at_us` makes.
             now = min(self._ahead_us(), submits[next_arrival], happens[next_event])
             if now == _NEVER_US or (until_us is not None and now > until_us):
                 return
             self.loop.at(now)
             # 2. Fold everything of that instant.
             while self._ends and self._ends[0][0] == now:
+                # Ends first (rule 1): whoever is done at the instant at which its node fails is done.
                 self._on_end(heapq.heappop(self._ends))
+            # After the ends, since an end may begin a claim; before what people say, which
+            # may be about one that has just begun.
             self.loop.run_due()
             while happens[next_event] == now:
                 self._on_event(events[next_event])
@@ -171,8 +180,11 @@ class Forward:
                 if progress is not None and next_arrival % 500 == 0:
                     progress(next_arrival, len(arrivals))
             # 3. Plan.
+            # Of the last plan alone: each works out anew when to look again, and an
+            # older wish may be about somebody gone.
             self._wake_at_us = self.loop.plan().wake_at_us
             if self.check is not None:
+                # After the plan and not between its passes: only then everybody is where they were told to be.
                 self.check(self.state)
 
     def _ahead_us(self) -> int:
@@ -181,6 +193,7 @@ class Forward:
         due_us = self.state.next_due_us()
         if due_us is not None:
             ahead_us = min(ahead_us, due_us)
+        # In an empty cluster a window that opens changes nothing, and a run would go on to the last of them.
         if self._wake_at_us is not None and (len(self.state.pending) or len(self.state.running)):
             ahead_us = min(ahead_us, self._wake_at_us)
         return ahead_us
@@ -203,6 +216,7 @@ class Forward:
         """Done at once; what it makes certain is expected."""
         for end in self._ends_by(instruction):
             self.expect(end)
+        # Where nobody can say no, no pictures are taken (decision 15), and there is nothing to confirm.
         if self._refusals is not None:
             self.state.confirm(instruction.gang)
 
@@ -215,6 +229,7 @@ class Forward:
         if isinstance(instruction, Shift):
             ends = truth.ends_moved if instruction.how == "move" else truth.ends_repaired
             return ends(instruction.gang, instruction.seats, now_us)
+        # What it held without running was counted as idle until now; the truth keeps the books of that.
         if isinstance(instruction, LetGo) and instruction.held:
             truth.stop(instruction.gang, now_us, saves=False)
         return ()
@@ -224,12 +239,15 @@ class Forward:
     def expect(self, end: End) -> None:
         """A running gang will end then, unless something happens to it before."""
         self._sequence += 1
+        # An end belongs to an attempt. Heaps cannot be searched, so that a void one
+        # stays in and is recognised when it comes.
         attempt = self.state.records[end.gang].attempts
         heapq.heappush(self._ends, (end.at_us, self._sequence, attempt, end))
 
     def _on_end(self, entry: tuple[int, int, int, End]) -> None:
         _, _, attempt, end = entry
         record = self.state.records[end.gang]
+        # The attempt tells starts apart, `stands` resizes of one attempt: after one the gang ends at another instant.
         if record.phase is not Phase.RUNNING or record.attempts != attempt or not self.truth.stands(end):
             return  # an end of an attempt that was lost, changed or cancelled meanwhile
         if end.ok:
@@ -251,6 +269,8 @@ class Forward:
         """A person speaks of a gang; of one that has not arrived yet, they speak in vain."""
         assert event.gang is not None
         number = self.state.number_by_name.get(event.gang)
+        # A file may name a gang whose turn to arrive has not come. To refuse the file
+        # would need to know how the run goes.
         if number is None or self.state.phase_of(number).ended:
             return
         if event.verb == "cancel":
@@ -262,6 +282,7 @@ class Forward:
 
     def _on_node(self, verb: str, name: str) -> None:
         loop, node = self.loop, self.state.fleet.index_by_name.get(name)
+        # Removed meanwhile: what is said of it later is said in vain.
         if node is None:
             return
         if verb in ("fail", "remove"):
@@ -282,4 +303,5 @@ class Forward:
 
 def _drain_ends(events: Sequence[Happens]) -> list[Happens]:
     """The instants at which drained nodes must be empty."""
+    # As events of their own, so that the loop has no timers of drains: who drives it knows what was asked, and when.
     return [Happens(event.by_us, "evict", event.node) for event in events if event.by_us is not None]

@@ -23,6 +23,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
     record.phase = advance(was, happening, record.gang.name)
     if was is Phase.PENDING:
         state.pending.remove(record.row)
+        # A promise is of a start, and this one has started, or will not.
         state.promises.pop(number, None)
     else:
         if record.history is not None or happening is Happening.LOSE:
@@ -41,6 +42,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
         state.degraded.pop(number, None)
         if was is Phase.STARTING:  # whoever was about to leave these seats still sits there
             keep_busy(state, record, record.seats, starts_us)
+    # The row is another's soon, and nobody may find this gang by it.
     record.row, record.seats = -1, ()
     state.unsettle()
 
@@ -115,6 +117,7 @@ def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
             state.order.kept = False
             set_gates(state, record)
         else:
+            # Written down although it is cancelled at once: the reason names who it was that did not succeed.
             record.doomed_by = name
             cancelled += [number, *cancel(state, number)]
     return cancelled

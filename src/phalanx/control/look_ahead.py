@@ -132,10 +132,13 @@ def look_ahead(
     events: Sequence[Happens] = (),
 ) -> Outlook:
     """Play a state forward that nobody else uses."""
+    # What is believed takes the place of the truth; the loop, the engine and the policy are those of the cluster, so
+    # that an expected start can only be wrong by what was believed.
     belief = Belief(state, runs)
     chronicle = Chronicle(state, policy.name, until)
     forward = Forward(state, policy, belief, chronicle)
     for end in belief.ends_now():
+        # Ends of those who run are nobody's news: no instruction will bring them about.
         forward.expect(end)
     # A word that nobody understands makes an instant of now: one pass, whatever else happens.
     first = Happens(state.now_us, "look")
@@ -159,10 +162,12 @@ class Chronicle:
         self._state, self._until = state, until
         self._outlook = Outlook(policy, state.now_us)
         self._wanted = None if until.started is None else set(until.started)
+        # Read once at the beginning: what was spent before the look is not charged to it.
         self._spent_at = 0.0 if until.spent is None else until.spent.meter() + until.spent.most
         self._fates: dict[int, Fate] = {}  # by number: a name may pass to another version of a gang
         self._places = _Places(state, self._outlook.stays)
         for number, record in enumerate(state.records):
+            # Known to dumps only because something points to them; nothing can become of them.
             if record.phase.ended:
                 continue
             fate = self._fates[number] = Fate(record.gang.name, record.phase.value)
@@ -170,12 +175,14 @@ class Chronicle:
                 fate.start_us = int(state.running.columns["start_us"][record.row])
                 fate.members = int(state.running.columns["members"][record.row])
             if record.phase.seated:
+                # A claim sits already, on seats that others are leaving: to whoever draws a picture it is yet to come.
                 self._places.sit(number, state.start_of(number), fresh=record.phase is not Phase.RUNNING)
 
     def close(self) -> Outlook:
         """Where everybody stands at last."""
         for number, fate in self._fates.items():
             fate.state = self._state.records[number].phase.value
+        # By name, the last version of a gang; numbers mean nothing outside this state.
         self._outlook.fates = {fate.name: fate for fate in self._fates.values()}
         return self._outlook
 
@@ -186,9 +193,11 @@ class Chronicle:
     def on_bind(self, bind: Bind, at_us: int) -> None:
         """A gang started."""
         number, fate, starts = bind.gang, self._fates[bind.gang], self._outlook.starts
+        # The first start, through evictions and restarts: that is what somebody waits for.
         fate.start_us = at_us if fate.start_us is None else fate.start_us
         self._note(fate, at_us, "bind", bind.members)
         self._places.sit(number, at_us, fresh=True)
+        # What let it start the second time is a question nobody has asked.
         if number not in starts:
             starts[number] = at_us, self._places.find_cause(number, at_us)
             if self._wanted is not None:
@@ -204,6 +213,7 @@ class Chronicle:
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
         """A gang ended, or gave all its seats back."""
+        # Evicted or yielded is no end: it waits again.
         fate, over = self._fates[number], how in ("complete", "fail", "cancel")
         if over:
             fate.end_us = at_us
@@ -215,16 +225,20 @@ class Chronicle:
 
     def on_plan(self, plan: Plan, at_us: int) -> None:
         """A cycle is over, and all that it started is known: go on, or stop here."""
+        # `whole` stays true: everything that was asked for has been seen.
         if self._wanted is not None and not self._wanted:
             raise _SeenEnough
         most, spent = self._until.starts, self._until.spent
         enough = most is not None and len(self._outlook.starts) >= most
+        # Asked at every plan and not at every event: a plan is what costs, and a plan half
+        # noted would tell a start without its victims.
         if enough or (spent is not None and spent.meter() >= self._spent_at):
             self._outlook.whole = False
             raise _SeenEnough
 
     def _note(self, fate: Fate, at_us: int, event: str, members: int) -> None:
         fate.events.append(Change(at_us, event, members))
+        # The last that ran: an end has none, and is not what people ask for.
         fate.members = members or fate.members
 
 
@@ -239,6 +253,7 @@ class _Held:
         """Thousandths at some places, nothing where nobody sits."""
         if not len(self.places):
             return np.zeros(len(places), dtype=np.int64)
+        # Clipped, since one beyond the last place would be looked up outside; the comparison then finds it is another.
         index = np.minimum(np.searchsorted(self.places, places), len(self.places) - 1)
         return np.where(self.places[index] == places, self.milli[index], 0)
 
@@ -247,6 +262,7 @@ def _hold(seats: Sequence[Seats]) -> _Held:
     places, milli = [_NONE], [_NONE]
     for each in seats:
         rows, devices = np.nonzero(each.devices)
+        # One number per device, so that two gangs are compared by a sorted search and not by a set of pairs.
         places.append(each.nodes[rows] * _DEVICES_MOST + devices)
         milli.append(each.devices[rows, devices].astype(np.int64))
     found, which = np.unique(np.concatenate(places), return_inverse=True)
@@ -294,6 +310,7 @@ class _Places:
 
     def change(self, number: int, at_us: int) -> None:
         """A gang has other seats than before."""
+        # Sat down anew before the old stay is closed: what it gave back is the difference of the two.
         before = self._open.get(number)
         self.sit(number, at_us, fresh=False)
         if before is not None:
@@ -307,11 +324,14 @@ class _Places:
 
     def find_cause(self, number: int, at_us: int) -> StartCause:
         """Of all who gave something back just now, the one that gave most of what this gang sits on."""
+        # Nobody gave anything back at this instant: a window closed, a rest was over, or a claim's time came.
         if at_us != self._vacated_us:
             return StartCause("time")
+        # Also where they share no device: a ceiling, or a node beside it, may be what came free.
         if len(self._vacated) == 1:
             return self._vacated[0].cause
         mine = _hold(self._open[number].seats)
+        # Of equals the first that gave, as it happened.
         return max(self._vacated, key=lambda each: each.shares(mine)).cause
 
     def _close(self, stay: Stay, at_us: int, cause: StartCause, after: tuple[Seats, ...]) -> None:

@@ -76,6 +76,7 @@ class Queries(Tables):
         """Gangs that sit and can be resized just now."""
         if not self.has_elastic:
             return []  # no elastic gang was ever here, as in most logs
+        # By the column and not by the spec: members may have said that they cannot be resized just now (`set_elastic`).
         running = self.running
         rows = (running.alive & running.columns["elastic"]).nonzero()[0]
         listed: list[int] = running.columns["gang"][rows].tolist()

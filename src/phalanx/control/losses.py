@@ -67,6 +67,7 @@ def _lose_members(state: Tables, number: int, node: int) -> Loss:
     if record.phase is Phase.RUNNING:
         past.attained_us += attained_us(state, record)
         # Rule 12: an elastic gang that keeps its minimum pays a pause and loses no work.
+        # Rigid gangs end up below: their one size is all or nothing.
         whole = _close_ranks(state, number, left)
         if whole is not None:
             reseat(state, record, whole)
@@ -105,6 +106,7 @@ def note_failure(state: Tables, number: int, *, progressed: bool) -> bool:
     past = past_of(state.records[number])
     # A new snapshot makes this failure the first one: the gang gets on, if slowly.
     past.failures = 1 if progressed else past.failures + 1
+    # More than: so many restarts are granted, and every failure but the last is followed by one.
     return past.failures > state.gangs[number].max_restarts
 
 
@@ -115,6 +117,7 @@ def requeue_degraded(state: Tables, number: int) -> None:
     leave(state, number, Happening.LOSE)
     # None after the first failure, then 10 s, 20 s, 40 s, up to an hour.
     rest_us = min(REST_FIRST_US << max(past.failures - 2, 0), REST_LAST_US) if past.failures > 1 else 0
+    # While it rests it holds nothing and evicts nobody: the gate stops it before any question of room (decision 11).
     past.resting = rest_us > 0
     if past.resting:
         state.set_timer(state.now_us + rest_us, "rest", number, past.token)

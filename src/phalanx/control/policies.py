@@ -35,6 +35,7 @@ def find_policy(name: str, options: Mapping[str, object] | None = None, places: 
     """A named policy or one of a file, with options laid over it. A relative path is looked for in the places."""
     place = _parse_place(name)
     if place is None:
+        # A bare word is ours and needs no looking at the disk: a file of that name must not change what `easy` means.
         return named(name, options)
     path = _find_file(place[0], places)
     return with_options(_checked(path, place[1]), options or {})
@@ -48,11 +49,13 @@ def settle_name(name: str, places: Sequence[Path] = _HERE) -> str:
 
 def _parse_place(name: str) -> tuple[str, str] | None:
     """Path and NAME; None of a word that is no file at all."""
+    # The last colon: on Windows a path has one of its own.
     path, colon, word = name.rpartition(":")
     if colon and path.endswith(".py"):
         if not word:
             raise BadInput(f"policy {show(name)} ends with a colon; write {path}:NAME, NAME being the policy in it")
         return path, word
+    # A slip and not an unknown policy: it says what is missing instead of listing names.
     if name.endswith(".py") or (colon and "/" in path):
         said = name if name.endswith(".py") else "path/to/file.py"
         raise BadInput(f"policy {show(name)} does not say which policy of the file; write {said}:NAME")
@@ -61,6 +64,7 @@ def _parse_place(name: str) -> tuple[str, str] | None:
 
 def _find_file(text: str, places: Sequence[Path]) -> Path:
     path = Path(text).expanduser()
+    # Beside the file that names it first, as whoever calls says: a scenario and its policy travel together.
     tried = [path] if path.is_absolute() else [place / path for place in places]
     found = next((each for each in tried if each.is_file()), None)
     if found is not None:
@@ -76,6 +80,7 @@ def _checked(path: Path, word: str) -> Policy:
     """The policy of this name in a file, with an order that is checked."""
     label = f"{path.name}:{word}"
     stat = path.stat()
+    # By the version of the file: a daemon runs for weeks, and people edit.
     module = _run_file(str(path.resolve()), str(path), (stat.st_mtime_ns, stat.st_size))
     value = vars(module).get(word)
     policies = [key for key, each in vars(module).items() if isinstance(each, Policy)]
@@ -93,6 +98,7 @@ def _checked(path: Path, word: str) -> Policy:
     # A copy that kept its model's name would stand beside it in every table, and one called pod-fifo would be
     # taken for the baseline.
     own = label if value.name in POLICIES else value.name
+    # Ours are held to it by tests, and need not be sorted again in every pass.
     order = value.order if value.order in _OURS else CheckedOrder(value.order, str(path), word)
     return replace(value, name=own, order=order)
 
@@ -101,6 +107,7 @@ def _check_fields(policy: Policy, word: str, file: str) -> None:
     """What a dataclass does not check: a slip here would do nothing, in silence."""
     # As plain objects: the file is Python, so that the annotations of `Policy` promise nothing.
     said: dict[str, object] = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    # A plain string is iterable too: `takes="shrink"` would be six ways named by a letter.
     takes = said["takes"]
     ways = [str(way) for way in takes] if isinstance(takes, set | frozenset | tuple | list) else []
     unknown = next((way for way in ways if way not in TAKES), None)
@@ -124,10 +131,12 @@ def _check_fields(policy: Policy, word: str, file: str) -> None:
 
 
 def _is_length(value: object) -> bool:
+    # Zero is no length: a quantum of nothing would end every turn at once.
     return value is None or (_is_count(value) and value != 0)
 
 
 def _is_count(value: object) -> bool:
+    # True is an int to Python, and a slip to a person.
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -140,6 +149,7 @@ def _run_file(path: str, shown: str, version: tuple[int, int]) -> ModuleType:
         raise BadInput(f"cannot be read: {bad.strerror or bad}", file=shown) from None
     except ValueError:
         raise BadInput("is not UTF-8 text; is it Python at all?", file=shown) from None
+    # Not imported: the folder of the file would have to be on the path, and two files of one name would be one module.
     module = ModuleType(f"phalanx_policy_{Path(path).stem}")
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look their module up by name
@@ -147,6 +157,7 @@ def _run_file(path: str, shown: str, version: tuple[int, int]) -> ModuleType:
         exec(compile(text, path, "exec"), vars(module))  # noqa: S102 - the user's own code, named by the user
     except SyntaxError as bad:
         raise BadInput(f"is not Python: {bad.msg}", file=shown, line=bad.lineno) from None
+    # `exit()` in a script is common, and would end the daemon; an interrupt by the person passes through.
     except (Exception, SystemExit) as bad:  # noqa: BLE001 - whatever a user's file raises is one message
         raise BadInput(f"failed when it was run: {_tell(bad)}", file=shown, line=_line_in(bad, path)) from None
     return module
@@ -179,8 +190,10 @@ class CheckedOrder:
         except Exception as bad:  # noqa: BLE001 - whatever a user's order raises is one message
             line = _line_in(bad, str(Path(self.file).resolve()))
             raise BadInput(f"the order of {self.word} failed: {_tell(bad)}", file=self.file, line=line) from None
+        # An empty list comes out as floats, and is a fine order of nobody.
         if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)):
             self._refuse(f"returned {_kind(answer)}, which is no list of rows")
+        # The one check that every pass pays for; what exactly is wrong is found out only when something is.
         if np.array_equal(np.sort(found), np.sort(given)):
             return found.astype(np.int64, copy=False)
         if len(np.setdiff1d(found, given)):

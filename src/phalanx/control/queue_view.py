@@ -27,6 +27,8 @@ _KEPT_LEAST: Final = 20
 
 def list_ahead(state: State, policy: Policy, number: int) -> list[int] | None:
     """Gangs that have their turn before a waiting one, the first first; None if it has no turn at all."""
+    # Borrowed, since nothing is written before the answer is out: a snapshot would
+    # make the next event copy every table.
     snapshot = state.borrow()
     session = Session(snapshot, policy)
     turns = order_turns(session)
@@ -43,8 +45,11 @@ def list_ahead(state: State, policy: Policy, number: int) -> list[int] | None:
         before.append(stretch[: int(place[0])] if len(place) else stretch)
         if len(place):
             break
+        # Without a start nothing moves, so that the standing orders whole queues one after the other: what is told is
+        # the order of now, which every start will change.
         line.done(len(stretch))
     rows = [row for turn in np.concatenate(before).tolist() for row in turns.rows_of(turn)]
+    # Who can never run is ahead of nobody (rule 2), though it stands in the order.
     return [gang for gang in snapshot.pending.gang[rows].tolist() if gang not in snapshot.judged]
 
 
@@ -71,14 +76,17 @@ def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KE
     pending = state.pending
     alive = np.flatnonzero(pending.alive)
     numbers = pending.columns["gang"]
+    # Twice, so that a queue a little longer than that is played whole, and its answer is exact.
     if len(alive) > 2 * most:
         turns = order_turns(Session(state.borrow(), policy))
         kept = np.zeros(len(pending.alive), dtype=np.bool_)
         for turn in _choose_turns(turns, policy, most).tolist():
             kept[turns.rows_of(turn)] = True
         gated = np.flatnonzero(pending.alive & (pending.columns["gate"] != 0))
+        # A gate may open in the time that is looked at; the oldest of them matter most.
         kept[gated[:most]] = True
         kept |= np.isin(numbers, list(keep))
+        # Whole or not at all: half of a group would never be complete, and its word would hold up the other half.
         kept |= _mates(state, kept)
         state.drop_waiting(numbers[alive[~kept[alive]]].tolist())
     return state.list_waiting()
@@ -86,10 +94,14 @@ def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KE
 
 def _choose_turns(turns: Turns, policy: Policy, most: int) -> IntArray:
     """The first of every queue, and the shortest where those may fill gaps."""
+    # Queues with somebody waiting only: an empty one takes no share of what is kept.
     queues = np.unique(turns.queue)
+    # Of every queue: by a global order the queue with the most waiting would push the others out,
+    # and the standing would have nobody to choose.
     share = max(_KEPT_LEAST, most // max(1, len(queues)))
     chosen = [np.flatnonzero(turns.queue == queue)[:share] for queue in queues.tolist()]
     if policy.fill == "shortest":
+        # Stable: of equal lengths those ahead in the order, as filling takes them.
         chosen.append(np.argsort(turns.length_us, kind="stable")[:most])
     return np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
 

@@ -165,6 +165,8 @@ class ArrivalOrder:
         """A row is added; `alone`: to an empty table."""
         if alone:
             self.kept = True
+        # Never back to true but by an empty table: whether the rows have come to stand
+        # in order would have to be looked for.
         elif self.last[0] != key[0] or self.last[1] > key[1] or self.last[2] > key[2]:
             self.kept = False
         self.last = key
@@ -185,6 +187,8 @@ class LeastEnd:
 
     def on_time(self, now_us: int, running: Table) -> bool:
         """Whether every running gang still has time by its walltime; counted anew only when the bound is reached."""
+        # The bound may be too low, as gangs end and take their ends along; then it is counted once too often. It is
+        # never too high, since every end that is set is noted.
         if now_us >= self.least_us:
             ends = (running.columns["start_us"] + running.columns["length_us"])[running.alive]
             self.least_us = int(np.minimum.reduce(ends, initial=_NEVER_US))
@@ -206,6 +210,7 @@ def allocation_columns(fleet: Fleet) -> Columns:
 def widen_seats(seats: Seats, devices: int) -> Seats:
     """The same seats where nodes may have more devices than before."""
     table = np.zeros((len(seats.nodes), devices), dtype=np.int16)
+    # Cut as well as widened: the largest node may have been removed, and nobody sits on devices that are gone.
     table[:, : seats.devices.shape[1]] = seats.devices[:, :devices]
     return Seats(seats.role, seats.nodes, seats.counts, table, seats.members)
 

@@ -45,6 +45,7 @@ def take_images(state: Tables, plan: Plan) -> None:
         # A copy: folding writes to the record's own.
         history = None if record.history is None else replace(record.history)
         degraded = state.degraded.get(decision.gang)
+        # Of the one gang and not of the state: other things may have happened by the time somebody says no.
         image = Image(record.phase, record.attempts, history, record.seats, row, degraded)
         entry = Unconfirmed(serial, decision, image)
         if isinstance(decision, Resize):
@@ -73,6 +74,7 @@ def _list_lent(state: Tables, number: int) -> Iterator[Lent]:
 
 def confirm(state: Tables, number: int) -> None:
     """What was decided of a gang has come about; refusals of it no longer count."""
+    # Its victims' pictures stay: they have their own answers to give.
     forget(state, number)
     refusal = state.refusals.get(number)
     if refusal is not None and refusal.times:
@@ -116,6 +118,7 @@ def find_hanging(state: Tables, number: int) -> list[Unconfirmed]:
         size = len(falling)
         gone = [each for each in state.unconfirmed if id(each) in falling]
         for each in state.unconfirmed:
+            # By identity, since two decisions about one gang may be equal.
             if id(each) not in falling and any(_hangs_on(state, each, other) for other in gone):
                 falling.add(id(each))
         # Room is the dearer question and asked only when the bonds tell nothing new.
@@ -133,6 +136,7 @@ def _hangs_on(state: Tables, each: Unconfirmed, gone: Unconfirmed) -> bool:
         past = state.records[mine.gang].history
         # It waits for seats that the other is to leave, perhaps by an earlier plan.
         waits = past is not None and past.claim is not None and other.gang in (past.lenders or ())
+        # Serials tell plans apart: gang 7 may be the beneficiary of two of them, and only one start hangs on each.
         return waits or (each.plan == gone.plan and other.beneficiary == mine.gang)
     if isinstance(other, Bind) and each.plan == gone.plan:
         if isinstance(mine, Evict | Resize):
@@ -167,6 +171,7 @@ def _find_overfull(state: Tables, gone: Sequence[Unconfirmed]) -> set[int]:
 def _takes_on(state: Tables, each: Unconfirmed, nodes: list[int]) -> bool:
     """Whether a decision gave a gang more on any of these nodes than it had."""
     record = state.records[each.decision.gang]
+    # It waits again already, so that it is in nobody's way.
     if not record.phase.seated:
         return False
     now, before = _by_node(record.seats), _by_node(each.image.seats)
@@ -190,8 +195,10 @@ def _room_without(state: Tables, gone: Sequence[Unconfirmed]) -> tuple[Any, Any]
         if record.phase.seated:
             _count(state, record, record.seats, free, devices, 1)
     for ghost in _ghosts_of(state, gone):
+        # A refused shrink gives nothing back, so that the row which keeps those seats busy goes too.
         _count(state, ghost, ghost.seats, free, devices, 1)
     for number, image in _first_images(gone).items():
+        # Who waited before takes nothing when it is put back.
         if image.row is not None:
             _count(state, state.records[number], image.seats, free, devices, -1)
     return free, devices
@@ -200,6 +207,7 @@ def _room_without(state: Tables, gone: Sequence[Unconfirmed]) -> tuple[Any, Any]
 def _count(state: Tables, record: Record, seats: Iterable[Seats], free: Any, devices: Any, sign: int) -> None:
     for each in seats:
         need = find_need(state.fleet, record.gang.roles[each.role].shape)
+        # `add.at` is not needed: a node stands once in the seats of a role.
         free[each.nodes] += sign * each.counts[:, None] * need.vector
         if need.share or need.whole:
             devices[each.nodes] += sign * each.devices.astype(np.int64)
@@ -236,6 +244,7 @@ def refuse(state: Tables, number: int, words: str) -> PlanRefusal:
     # Otherwise it is too late: somebody else has begun on those seats, or the gang has gone on. The words are kept.
     for other in undone:
         if other != number and state.records[other].phase is Phase.PENDING:
+            # Else it would be planned again at once, on the same seats, and the refused one with it.
             _rest(state, other, f"hangs on {state.gangs[number].name}: {words}", (other,))
     _rest(state, number, words, undone)
     state.unsettle()
@@ -257,6 +266,7 @@ def _undo(state: Tables, gone: Sequence[Unconfirmed]) -> None:
     for number, image in images.items():
         _restore(state, number, image)
     for record, seats, until_us in leaving:
+        # If all its lenders are put back as well, nobody is leaving: the seats are theirs.
         if until_us > state.now_us and _has_lender(state, record, images):
             keep_busy(state, record, seats, until_us)
     for each in gone:
@@ -285,6 +295,7 @@ def _give_back(
                 starts_us = int(state.running.columns["start_us"][record.row])
                 # Its own claim is void, but the lenders may still be on their way out: those seats are not free yet.
                 leaving.append((replace(record), record.seats, starts_us))
+            # Before any picture is restored: two of them may have exchanged seats.
             unseat(state, record)
             if image.row is None:
                 state.running.remove(record.row)
@@ -313,6 +324,7 @@ def _restore(state: Tables, number: int, image: Image) -> None:
         for seats in image.seats:
             seat(state, record, record.row, seats)
     else:
+        # By the one way that seats anybody; the row it writes is then overwritten, column by column, with what it was.
         add_running(state, number, Bind(number, image.seats, image.row["length_us"]), image.row["start_us"])
     for name, value in image.row.items():
         state.running.columns[name][record.row] = value
@@ -333,6 +345,7 @@ def _lend_again(state: Tables, each: Unconfirmed) -> None:
     state.vacating = [(until.get(id(ghost), at_us), ghost) for at_us, ghost in state.vacating]
     for lent in each.lent:
         record = state.records[lent.claimant]
+        # One that has begun or ended meanwhile needs no lender any more.
         if record.phase is Phase.STARTING:
             past = past_of(record)
             past.lenders = lent.lenders
@@ -348,6 +361,8 @@ def _drop_promises(state: Tables, images: dict[int, Image]) -> None:
     for image in images.values():
         for seats in image.seats:
             nodes[seats.nodes] = True
+    # Promises of the gangs themselves are void too: one that is put back sits or
+    # queues as if nothing had been promised.
     state.promises = {
         first: promise
         for first, promise in state.promises.items()
@@ -380,5 +395,6 @@ def _rest(state: Tables, number: int, words: str, undone: tuple[int, ...]) -> No
         past.token += 1
         state.set_timer(until_us, "rest", number, past.token)
         set_gates(state, record)
+    # Who runs has no gate: the loop asks `is_resting` before it hands out the next change.
     elif undone:
         state.set_timer(until_us, "retry", number, 0)

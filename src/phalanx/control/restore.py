@@ -58,14 +58,17 @@ class Restored:
 def read_state(path: Path) -> Spot:
     """The tree of a dumped state, checked to be one; `restore_state` makes as many states of it as are wanted."""
     try:
+        # With a byte order mark or without: some editors put one in, and JSON does not take it.
         text = path.read_text(encoding="utf-8-sig")
     except OSError as bad:
         raise BadInput(f"cannot be read: {bad.strerror or bad}", file=str(path)) from None
     except ValueError:
         raise BadInput(f"is not UTF-8 text; is it a dumped state at all? {HOW_TO}", file=str(path)) from None
+    # JSON unless the name says otherwise: that is what a dump is, whatever its file is called.
     suffix = path.suffix.lower() if path.suffix.lower() in (".yaml", ".yml", ".toml") else ".json"
     spot = Spot(parse_text(text, str(path), suffix), str(path))
     value = spot.value
+    # The likeliest mistake by far, and the words about a missing schema would not tell it.
     if isinstance(value, dict) and "schema" not in value and "gangs" in value and "cluster" in value:
         spot.refuse("is a scenario, not a dumped state; use it with: phalanx what-if --from SCENARIO --at 1h")
     if not isinstance(value, dict) or "schema" not in value:
@@ -92,6 +95,8 @@ class _Restoring:
 
     def run(self) -> Restored:
         """Nodes and tenants first, then the gangs, then who sits where, then what was promised."""
+        # In this order, because each part may name only what the part before it has brought: gangs name queues, seats
+        # name gangs and nodes, promises name seats.
         fields, found = self.fields, Restored(self._make_state(), self._policy())
         self._restore_nodes(found)
         self._restore_gangs()
@@ -100,9 +105,14 @@ class _Restoring:
         self._seat()
         for number, record in enumerate(self.state.records):
             if record.phase is Phase.PENDING:
+                # After everybody sits, and in the order of numbers: rows of those who wait stand
+                # by arrival, which `in_order` claims.
                 queue_up(self.state, number, record)
         self._restore_vacating()
+        # After the seats: `pin` makes its gang fresh, which is put right below, and
+        # voids its promise, which comes last.
         self._restore_pins()
+        # By the first gang of a group, as the engine looks them up.
         self.state.promises = {
             promise.gangs[0]: promise for promise in map(self._promise, _items(fields.get("promises")))
         }
@@ -125,6 +135,7 @@ class _Restoring:
         levels = tuple(item.text() for item in _items(fields.get("levels")))
         nodes = self._parse_nodes()
         queues = parse_queues(fields.get("queues"))
+        # What a gang may name is what this file has, not what the cluster had: a dump stands for itself.
         self.known = Known([queue.name for queue in queues], levels)
         users = [_user(item) for item in _items(fields.get("users"))]
         if len({user.name for user in users}) != len(users):
@@ -148,6 +159,7 @@ class _Restoring:
         where = self._need("nodes", 'nodes: [{"spec": {"name": "a0", "resources": {"gpu": 8}}}]')
         for item in where.items():
             spec = item.fields(NODE_KEYS).need("spec", '"spec": {"name": "a0", "resources": {"gpu": 8}}')
+            # By the reader of scenario files: one schema for a node, with one set of refusals.
             made = parse_nodes(spec.titled())
             if len(made) != 1:
                 spec.refuse("must describe one node; a dump has no host lists")
@@ -180,10 +192,13 @@ class _Restoring:
                 state.suspicion.trusted[index] = False
                 # Timers are not in the file: each is set anew from the fact that it stands for.
                 state.set_timer(state.suspicion.until_us[index], "trust", index, 0)
+        # Once, after all: who is in service is worked out anew, and there are no promises yet that it could void.
         state.nodes_changed()
 
     def _restore_decayed(self) -> None:
         tenants, fleet = self.state.tenants, self.state.fleet
+        # `decay` notes up to when the past has faded; with no half-life it would note nothing, and the first step of
+        # time would let the restored past fade from zero on.
         tenants.half_life_us = 1  # for a moment: the past was brought up to now before it was written
         tenants.decay(self.now_us)
         tenants.half_life_us = None
@@ -194,6 +209,7 @@ class _Restoring:
             for kind, units in amounts.pairs():
                 if kind not in fleet.kind_index:
                     units.refuse(f"names a kind that no node has; {suggest(kind, fleet.kinds)}")
+                # By name: kinds may stand in another order on the fleet that this is read into.
                 row, column = names.index(name), fleet.kind_index[kind]
                 tenants.queue_columns.decayed[row, column] = units.integer(0, MOST)
 
@@ -225,10 +241,13 @@ class _Restoring:
                 item.refuse(f"there is already a gang {show(name)}; names are unique")
             self.entries[name] = entry
             # Numbers follow the order in the file, which is the order of arrival that ties break by.
+            # Not by `submit`: that would queue it, number its group and tell dependents,
+            # all of which the file says by itself.
             number = len(state.gangs)
             state.gangs.append(entry.gang)
             state.number_by_name[name] = number
             queue, user = state.tenants.index_of(entry.gang.queue, entry.gang.user)
+            # For all, those that run included: an evicted gang queues again by its form.
             form = state.intern(state.forms.of_gang(state.fleet, entry.gang))
             record = Record(
                 gang=entry.gang,
@@ -247,6 +266,7 @@ class _Restoring:
             state.records.append(record)
             if entry.curve is not None:
                 state.curves[number] = entry.curve
+            # Judged before it was dumped: it was told once, and would be told again.
             if entry.infeasible:
                 state.judged.add(number)
             if entry.rests_until_us is not None:
@@ -275,6 +295,7 @@ class _Restoring:
                         f"names {show(state.gangs[number].name)}, whose spec does not say together {show(word)}"
                     )
                 state.records[number].group = index
+            # A group that is complete has a form, by which it is placed; one that is not has a gate.
             if len(numbers) == wanted:
                 least = [(state.gangs[n], tuple(r.sizes.least for r in state.gangs[n].roles)) for n in numbers]
                 form = state.intern(form_at_sizes(state.fleet, tuple(least)))
@@ -308,6 +329,7 @@ class _Restoring:
         state = self.state
         for item in _items(self.fields.get("vacating")):
             fields = item.fields(("gang", "since_us", "until_us", "seats", "rests"))
+            # The gang itself may have ended; it is in the file for this.
             record = state.records[self._gang(fields.need("gang", '"gang": "A"'))]
             leaver, rests = record.gang, _items(fields.get("rests"))
             if rests:
@@ -331,6 +353,7 @@ class _Restoring:
 
     def _restore_pins(self) -> None:
         for name, inner in _pairs(self.fields.get("pins")):
+            # A wish for a gang that is not there could never be kept, and is most likely a misspelt name.
             if name not in self.entries:
                 inner.refuse(f"names no gang of this file; {suggest(name, self.entries)}")
             if not self.state.pin(self.state.number_by_name[name], inner.integer(1, MOST)):

@@ -72,6 +72,7 @@ def parse_entry(state: State, item: Spot, known: Known) -> GangEntry:
     # From here on a refusal names the gang: "gangs[17]" alone would have to be counted.
     spot = Spot(item.raw, item.file, f"{item.path} {show(gang.name)}", "", item.path)
     fields = Fields(spot, fields.inner)
+    # Ended ones too: a group or seats being vacated may still name them.
     phase = Phase(fields.need("phase", '"phase": "pending"').one_of([each.value for each in Phase], "phase"))
     # Both or neither: seats without a start have no end, a start without seats is nowhere.
     for key in ("run", "seats"):
@@ -105,6 +106,7 @@ def _parse_curve(spot: Spot | None) -> tuple[tuple[int, float], ...] | None:
     points: list[tuple[int, float]] = []
     for item in spot.items():
         pair = item.items()
+        # A list of pairs and not a mapping: JSON keys are texts, and points must keep their order.
         if len(pair) != 2:
             item.refuse("must be a pair [members, speed]")
         members, speed = pair[0].integer(1, MEMBERS_MAX), pair[1].parsed(exact_number)
@@ -114,6 +116,7 @@ def _parse_curve(spot: Spot | None) -> tuple[tuple[int, float], ...] | None:
         # Ascending, since the curve is interpolated between neighbours.
         if points and points[-1][0] >= members:
             item.refuse("must have more members than the point before it")
+        # A float from here on, as the in-job library reports it: curves are compared with nothing but themselves.
         points.append((members, float(speed)))
     if not points:
         spot.refuse("must not be empty; leave it out for a gang that reports no speed")
@@ -144,6 +147,7 @@ def _parse_past(state: State, entry: GangEntry) -> None:
         attained_us=_count(fields, "attained_us"),
         left_us=left.integer(1, MOST) if left else None,
         forced=_flag(fields, "forced"),
+        # Whether it rests and until when is one fact in the file, and two in the state: a flag and a timer.
         resting=rests is not None,
     )
     # Kept as it stands: it names other gangs, which may come later in the file.
@@ -153,6 +157,7 @@ def _parse_past(state: State, entry: GangEntry) -> None:
     if rests is not None:
         if entry.phase is not Phase.PENDING:
             rests.refuse(f"is said of a gang that is {entry.phase.value}; only a pending one rests")
+        # In the future, or the timer would have fired before the file was written.
         entry.rests_until_us = rests.integer(state.now_us + 1, MOST)
 
 
@@ -164,6 +169,7 @@ def restore_refusal(state: State, number: int, entry: GangEntry) -> None:
     fields = spot.fields(REFUSED_KEYS)
     at_us = fields.need("at_us", '"at_us": 0').integer(0, state.now_us)
     words = fields.need("words", '"words": "no such node"').text()
+    # May lie in the past: a refusal is remembered after its rest, so that the next one can be longer.
     until_us = _count(fields, "rests_until_us", MOST)
     state.refusals[number] = PlanRefusal(number, at_us, words, (), _count(fields, "times", TIMES_MOST), until_us)
     # A waiting one rests behind its gate, and has its timer from there.
@@ -187,9 +193,12 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     kind = Guest[guest.one_of(GUESTS, "kind of guest").upper()] if guest else Guest.NO
     where = entry.fields.need("seats", '"seats": […]')
     seats = parse_seats(state, gang, where)
+    # Read before anything is seated: every refusal of the file should name its place, not what came of it.
     degraded = _parse_degraded(entry)
     _check_whole(gang, phase, seats, where)
     _check_up(state, seats, where)
+    # By the one way in which gangs are seated, with the sums that go with it; what
+    # it sets otherwise is set right below.
     record = state.records[number]
     bind = Bind(number, seats, length_us, kind)
     # Seated first, checked next: what is below zero after it says which node, and the whole state is thrown away then.
@@ -202,6 +211,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     columns["attained_us"][row] = _count(run, "attained_us")
     if degraded is not None:
         state.degraded[number] = degraded
+    # Its row speaks of its hold: `length_us` is how long it keeps its seats, as `losses` wrote it.
     if phase is Phase.DEGRADED:
         columns["members"][row] = 0
         # As `losses` leaves it: nobody may take what it holds.
@@ -212,6 +222,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
         state.set_timer(until_us, "hold", number, past_of(record).token)
     if late:
         past = past_of(record)
+        # What `tick` hands out when the seats are vacated.
         past.claim = bind
         past.lenders = _parse_lenders(state, entry.lenders)
         state.set_timer(start_us, "start", number, past.token)
@@ -222,6 +233,7 @@ def _parse_lenders(state: State, spot: Spot | None) -> dict[int, int]:
     for name, inner in spot.pairs() if spot else ():
         if name not in state.number_by_name:
             inner.refuse(f"names no gang of this file; {suggest(name, state.number_by_name)}")
+        # Who is gone by now lends nothing, and the claim would have begun.
         found[state.number_by_name[name]] = inner.integer(state.now_us + 1, MOST)
     return found
 
@@ -253,9 +265,11 @@ def _parse_role_seats(state: State, gang: Gang, names: list[str], item: Spot, *,
     for row, place in enumerate(places):
         inner = place.fields(("node", "members", "devices"))
         node = fleet.index_by_name[inner.need("node", '"node": "a0"').one_of(fleet.names, "node")]
+        # One row per node and role: seats are added and subtracted by node.
         if node in nodes:
             place.refuse(f"names {show(fleet.names[node])} twice in one role")
         nodes.append(node)
+        # At least one: a node with nobody on it is no seat, and masks are read off the nodes.
         counts.append(inner.need("members", '"members": 4').integer(1, MEMBERS_MAX))
         _parse_devices(state, node, inner.get("devices"), devices[row])
         # Sums only; that shares sit on one device each is seen by the invariants.
@@ -275,6 +289,7 @@ def _parse_devices(state: State, node: int, spot: Spot | None, row: np.ndarray) 
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < present:
             inner.refuse(f"names no devices of {show(state.fleet.names[node])}, which has {present}; write 0 or 0-7")
+        # Runs may overlap, as "0-3" and "2": the later one would win in silence.
         if row[first : last + 1].any():
             inner.refuse("names a device twice")
         row[first : last + 1] = inner.integer(1, MILLI)
@@ -311,6 +326,7 @@ def _check_whole(gang: Gang, phase: Phase, seats: tuple[Seats, ...], where: Spot
 def _check_up(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
     for each in seats:
         for node in each.nodes.tolist():
+            # Cordoned is fine: whoever was there before may stay. Down is not: it would have been lost with the node.
             if not state.up[node]:
                 where.refuse(f"has members on {show(state.fleet.names[node])}, which is not up")
 
@@ -318,6 +334,7 @@ def _check_up(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
 def _check_room(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
     for each in seats:
         for node in each.nodes.tolist():
+            # Amounts and devices: two gangs may fit by the sums and still name one device.
             if bool((state.free[node] < 0).any() or (state.device_free[node] < 0).any()):
                 where.refuse(f"takes more than {show(state.fleet.names[node])} has left; a device is given once")
 

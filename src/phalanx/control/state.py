@@ -54,9 +54,11 @@ class State(Courses):
     def submit(self, gang: Gang, curve: tuple[tuple[int, float], ...] | None = None) -> int:
         """Take a gang in; the answer is its number, for life."""
         self.thaw()
+        # In order of arrival and never given again: ties break by it (rule 1), and records are found by it.
         number = len(self.gangs)
         self.gangs.append(gang)
         self.number_by_name[gang.name] = number
+        # No cycle has looked at it: what is known of earlier refusals says nothing of this one.
         self.fresh.add(number)
         if curve is not None:
             self.curves[number] = curve
@@ -95,6 +97,7 @@ class State(Courses):
             # Before anything is folded, or there would be no picture of before.
             refusing.take_images(self, plan)
         folded = fold(self, plan) if plan.decisions else Folded()
+        # After folding: what it says of guests and promises is about the seats that everybody has now.
         self.note_plan(plan)
         for number in plan.infeasible:
             # Told once, and judged again when nodes change (rule 15, drain); those who wait for it hear of it now.
@@ -153,6 +156,7 @@ class State(Courses):
         old = self.records[number]
         # `leave` and not `cancel`: dependents and the rest of its group must not hear of an end.
         leaving.leave(self, number, Happening.CANCEL)
+        # Under a new number, so that whatever still speaks of the old one speaks of a gang that has ended.
         fresh = self.submit(gang)
         record = self.records[fresh]
         # The age goes over, or whoever corrects a typo would queue again from the end.
@@ -160,11 +164,13 @@ class State(Courses):
         if record.history is not None:
             record.history.resting = False  # the timer of its rest was the old version's
         self.pending.columns["eligible_us"][record.row] = old.eligible_us
+        # A high number with an old age: rows no longer stand in order of arrival.
         self.order.kept = False
         set_gates(self, record)
         pinned = self.pins.pop(number, None)
         if pinned is not None:
             self.pin(fresh, pinned)
+        # What could never run was the old version.
         self.judged.discard(number)
         return fresh
 
@@ -206,6 +212,7 @@ class State(Courses):
         self.promises.pop(number, None)
         if members is not None:
             self.pins[number] = members
+        # To the engine a changed gang is an arrival: refusals of before were about another size.
         self.fresh.add(number)
         return True
 
@@ -241,6 +248,7 @@ class State(Courses):
         """A new machine, or a removed one that comes back."""
         self._rebuild(self.fleet.with_node(node))
         index = self.fleet.index_by_name[node.name]
+        # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
         self.up[index] = self.open[index] = True
         self.draining[index] = False
 
@@ -265,6 +273,7 @@ class State(Courses):
         self.allocations = HeldTable(allocation_columns(self.fleet))
         seated = [record for record in self.records if record.phase.seated]
         for record in [*seated, *(ghost for _, ghost in self.vacating)]:
+            # First as wide as the tables are now, or they could not be subtracted from them.
             record.seats = tuple(widen_seats(seats, self.device_free.shape[1]) for seats in record.seats)
             for seats in record.seats:
                 seat(self, record, record.row, seats)

@@ -43,6 +43,7 @@ class NodeSuspicion:
         times = len(self.kills[node]) - KILLS_SUSPECT
         if times < 0:
             return None
+        # Suspected and not cordoned: a cordon is a person's word, and only a person takes it back.
         self.trusted[node] = False
         # 1 h at the third kill, 2 h at the fourth; bounded, or the shift would outgrow any clock.
         self.until_us[node] = now_us + (SUSPECT_US << min(times, 8))
@@ -50,6 +51,8 @@ class NodeSuspicion:
 
     def forgive(self, now_us: int) -> bool:
         """End the suspicions that are over."""
+        # All that are over and not the timer's one: a further kill moves the end of a
+        # suspicion, and its earlier timer comes too.
         over = [node for node, until in self.until_us.items() if until <= now_us]
         for node in over:
             self.trusted[node] = True

@@ -64,12 +64,17 @@ class Tables:
         self.now_us = 0
         self.fleet = fleet
         self.free = fleet.capacity.copy()
+        # Beside `free`, which has the same devices as an amount: without shares amounts
+        # are enough, and this is the slower one.
         self.device_free = fleet.device_capacity.copy()
         self.up = np.ones(len(fleet), dtype=np.bool_)
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
         self.suspicion = NodeSuspicion(len(fleet))
+        # Kept as a fact, since a ledger asks at every instant and nodes change seldom.
         self.closed = False  # whether any node is cordoned
+        # Once true, for good: whether a device was ever split decides if devices are looked at one by one, and looking
+        # costs nothing in correctness, only time.
         self.shared = False
         self.windows = tuple(windows)
         self.default_walltime_us = default_walltime_us
@@ -79,17 +84,21 @@ class Tables:
         self.allocations = HeldTable(allocation_columns(self.fleet))
         self.gangs: list[Gang] = []
         self.records: list[Record] = []
+        # The newest of a name: an ended gang's name may be used again, and people mean the one that is there.
         self.number_by_name: dict[str, int] = {}
         self.curves: dict[int, tuple[tuple[int, float], ...]] = {}
         self.forms = Forms()
         self.groups: list[Group] = []
         self.group_by_word: dict[str, int] = {}
         self.group_forms: dict[int, int] = {}
+        # Who waits for a name, which may be one that has not come yet.
         self.dependents: dict[str, list[int]] = {}
         self.ended: dict[str, Phase] = {}
         self.promises: dict[int, Reservation] = {}
         self.degraded: dict[int, Degraded] = {}
         self.pins: dict[int, int] = {}
+        # Who was told that it can never run, and whom no cycle has seen: both come back in the snapshot, since the
+        # engine has no memory of its own (rule 5).
         self.judged: set[int] = set()
         self.fresh: set[int] = set()
         self.order = ArrivalOrder()
@@ -111,6 +120,8 @@ class Tables:
 
     def snapshot(self) -> Snapshot:
         """An immutable picture of now; the next write copies what it shares."""
+        # A snapshot may be kept and compared later, so that its usage must be right; a
+        # borrowed one only if somebody looks.
         self.tenants.settle()
         self._frozen = True
         return self.borrow()
@@ -119,6 +130,7 @@ class Tables:
         """The same without protection: good until the next write. For callers that let go of it before."""
         if self.tenants.watched:
             self.tenants.settle()
+        # The column objects only point to arrays; as long as no array was replaced they show the present by themselves.
         if self._columns_at != (self.pending.version, self.running.version, self.allocations.version):
             self._make_columns()
         return Snapshot(
@@ -141,6 +153,7 @@ class Tables:
             judged=self.judged,
             fresh=self.fresh,
             default_length_us=self.default_walltime_us,
+            # What only lets the engine skip a look, in a value of its own: none of it decides anything.
             hints=self._hints(),
         )
 
@@ -159,8 +172,10 @@ class Tables:
         )
 
     def _nodes(self) -> NodeColumns:
+        # Made anew only if an array is another one, or the flag has risen: free amounts are written in place.
         nodes = self._node_columns
         if nodes is None or nodes.free is not self.free or nodes.shared != self.shared or nodes.up is not self.up:
+            # Spares are for repairs only, suspects for nobody: not even a repair should try a node that kills.
             repairable = self.up & self.open & self.suspicion.trusted
             in_service = repairable & ~self.fleet.spare
             nodes = NodeColumns(
@@ -179,6 +194,7 @@ class Tables:
         """Before a write: let go of the arrays that a snapshot shares."""
         if not self._frozen:
             return
+        # At the first write after a snapshot and not with it: snapshots between two writes share one copy.
         self.free, self.device_free = self.free.copy(), self.device_free.copy()
         self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
         for table in (self.pending, self.running, self.allocations):
@@ -206,6 +222,7 @@ class Tables:
     @property
     def restless(self) -> bool:
         """Whether somebody who runs may have to change although nobody waits."""
+        # Ever, and not now: a flag that only rises costs nothing to keep, and errs by a needless look.
         if not self._has_reclaimable:
             return False
         guests = self.running.alive & (self.running.columns["guest"] > 0)
@@ -230,6 +247,7 @@ class Tables:
 
     def set_timer(self, at_us: int, what: str, number: int, token: int) -> None:
         """Something is due then, unless the gang's stay is over by that time."""
+        # Ties by word, then number: deterministic, and never taken out of the middle (see the token).
         heapq.heappush(self.timers, (at_us, what, number, token))
 
     def next_due_us(self) -> int | None:
@@ -238,6 +256,7 @@ class Tables:
         timer_us = self.timers[0][0] if self.timers else None
         if not self.vacating:
             return timer_us
+        # A list and not a heap: there are as many as gangs in their resize pause, and they are taken out of the middle.
         vacated_us = min(at for at, _ in self.vacating)
         return vacated_us if timer_us is None else min(vacated_us, timer_us)
 
@@ -247,6 +266,7 @@ class Tables:
         """Gangs that hold seats on a node, by number."""
         rows = np.flatnonzero(self.allocations.alive & (self.allocations.columns["node"] == node))
         running = np.unique(self.allocations.columns["running"][rows])
+        # By number and not by row: the order in which gangs are lost decides whose failure is noted first.
         return sorted(number for number in self.running.columns["gang"][running].tolist() if number >= 0)
 
     def nodes_changed(self) -> None:
@@ -254,6 +274,8 @@ class Tables:
         self._settled_upto = 0
         self._node_columns = None
         self.closed = not bool(self.open.all())
+        # Rule 4: a promise is void when its places fail, are cordoned or drained. Suspects need no look: a node becomes
+        # one by failing, which has voided them.
         out = ~(self.up & self.open)
         if self.promises and out.any():
             self.promises = {first: promise for first, promise in self.promises.items() if not touches(promise, out)}
@@ -261,12 +283,16 @@ class Tables:
     def note_plan(self, plan: Plan) -> None:
         """What a plan says about later cycles: promises, who need not ask again, who is no guest any more."""
         if self.promises or plan.reservations:
+            # All of them anew: a promise that the plan does not repeat is no longer one.
             self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
         self._settled = plan.settled
+        # Numbers ascend, so that everybody below this has been looked at, and who comes later is above.
         self._settled_upto = len(self.gangs) if plan.settled is not None else 0
         if self.fresh:
             self.fresh = set()
         if self.degraded:
+            # One that runs on with fewer members was offered its repair in this plan. If there was no room, it grows
+            # later like anybody else, and nobody holds seats for it.
             self.degraded = {number: degraded for number, degraded in self.degraded.items() if not degraded.whole}
         for number in plan.settled_in:
             self.running.columns["guest"][self.records[number].row] = 0

@@ -21,6 +21,7 @@ class Tenants:
 
     def __init__(self, fleet: Fleet, queues: Sequence[Queue], users: Sequence[UserLimit]) -> None:
         """A tree with the root, the queues given (parents may come after children), and `default`."""
+        # As described, for a fleet that changes and for dumps: columns lose what no node has now.
         self._queues, self._users = tuple(queues), tuple(users)
         self._fleet = fleet
         # Parents before children: whoever walks the columns downwards has every parent done before its children.
@@ -34,10 +35,12 @@ class Tenants:
             parent=np.array(parent, dtype=np.int32),
             weight=np.array([queue.weight for queue in ordered], dtype=np.int64),
             guarantee=np.array([_vector(fleet, queue.guarantee, 0) for queue in ordered]).reshape(len(ordered), width),
+            # -1 for none, since 0 is a limit: nothing may start there. Of guarantees 0 is none.
             limit=np.array([_vector(fleet, queue.limit, -1) for queue in ordered]).reshape(len(ordered), width),
             usage=np.zeros((len(ordered), width), dtype=np.int64),
             decayed=np.zeros((len(ordered), width), dtype=np.int64),
         )
+        # As arrays, so that a charge is one indexed addition whatever the depth of the tree.
         self._chains = [_way_up(parent, queue) for queue in range(len(parent))]
         # Members taken (less those given back) since the usage was last brought up to date, by queue, user and need.
         self._unsettled: dict[tuple[int, int, Need], int] = {}
@@ -57,6 +60,7 @@ class Tenants:
     def index_of(self, queue: str, user: str) -> tuple[int, int]:
         """Row of a queue and of a person; people are added as they appear."""
         index = self._user_index.get(user)
+        # Queues must be described, people need not be: a user is a name that somebody submits under.
         return self._queue_index[queue], self._add_user(user) if index is None else index
 
     def charge(self, queue: int, user: int, need: Need, members: int) -> None:
@@ -100,6 +104,8 @@ class Tenants:
         # only if usage did not change in between, so this is called before every change of time.
         kept = 0.5 ** ((now_us - self._decayed_at_us) / self.half_life_us)
         q = self.queue_columns
+        # Back to integers at every step: standings are compared exactly, and the same
+        # events must give the same plan anywhere.
         q.decayed[:] = np.rint(q.usage + (q.decayed - q.usage) * kept).astype(np.int64)
         self._decayed_at_us = now_us
 
@@ -126,6 +132,7 @@ class Tenants:
             if kind in fleet.kind_index:
                 fresh.queue_columns.decayed[:, fleet.kind_index[kind]] = self.queue_columns.decayed[:, column]
         for name in self._user_index:
+            # In the order in which they appeared: running rows hold people by index.
             if name not in fresh._user_index:
                 fresh._add_user(name)
         return fresh
@@ -135,6 +142,7 @@ class Tenants:
         columns, width = self.user_columns, len(self._fleet.kinds)
         limit = self._limit_by_user.get(name, np.full(width, -1, dtype=np.int64))
         usage = np.zeros((1, width), dtype=np.int64)
+        # New arrays for each newcomer: people are few, and snapshots may hold the old ones.
         self.user_columns = UserColumns(
             [*columns.names, name], np.concatenate((columns.limit, limit[None])), np.concatenate((columns.usage, usage))
         )
@@ -165,6 +173,7 @@ def _parents_first(queues: Sequence[Queue]) -> list[Queue]:
     while len(ordered) <= len(named):
         # Level by level, each as written: where shares are rounded, the lower index gets the unit more.
         ready = [queue for queue in named.values() if queue.name not in done and queue.parent in done]
+        # The reader refuses circles; this is for states that are made in Python.
         if not ready:
             left = sorted(set(named) - done)
             raise ValueError(f"queues without a way up to the root: {', '.join(left)}")

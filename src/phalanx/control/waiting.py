@@ -60,6 +60,7 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
     columns = table.columns
     columns["gang"][row] = number
     columns["form"][row] = record.form
+    # A form with its sizes inside fits or does not: one of it.
     columns["size"][row] = gang.roles[0].sizes.least if form.open_size else 1
     columns["elastic"][row] = elastic = gang.elastic
     state.note_soft(gang, elastic=elastic)
@@ -87,6 +88,7 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
 def _compact_pending(state: Tables) -> None:
     kept = state.pending.compact()
     for row, number in enumerate(state.pending.columns["gang"][: len(kept)].tolist()):
+        # Pending rows have no other names: no seats and no timers point to them.
         state.records[number].row = row
 
 
@@ -118,5 +120,6 @@ def set_gates(state: Tables, record: Record) -> None:
         own = _gate(other)
         state.fresh.add(state.number_by_name[other.gang.name])
         gate = own if own is not Code.NONE or ready else Code.GANG_INCOMPLETE
+        # One that has not queued yet, as while a state is restored, has no row; its own call sets its gate.
         if other.row >= 0:
             state.pending.columns["gate"][other.row] = gate

@@ -50,11 +50,16 @@ NONE: Final = Changes()
 
 def play(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: int | None = None) -> Outlook:
     """Play a restored state forward from now, with changes, until nothing happens any more or an instant."""
+    # Used up by the look: whoever wants two sides restores the file twice.
     state, now_us = restored.state, restored.state.now_us
+    # The state knows that a node drains; until when is known to whoever drives it, and comes with the file.
     drains = [Happens(now_us, "drain", node=name, by_us=by_us) for name, by_us in restored.drains.items()]
     events = [*drains, *changes.events(now_us)]
+    # Both sides go through here, the unchanged one with no changes: a difference can only come from the change.
     outlook = look_ahead(state, policy, until=Until(at_us=until_us), arrivals=changes.add_gangs, events=events)
+    # With everybody done the last event is the end of it, and no later instant says anything new.
     if until_us is not None and (len(state.running) or len(state.pending)):
+        # Else the reasons would be those of the last event before, which may lie hours back.
         state.look_from(until_us)
     _say_why(outlook, state, policy)
     return outlook
@@ -64,6 +69,7 @@ def _say_why(outlook: Outlook, state: State, policy: Policy) -> None:
     """Why those do not run who do not. Costs a pass of its own, so that not every look has it."""
     for number, told in explain_pending(state, policy).items():
         fate = outlook.fates[state.gangs[number].name]
+        # Written by hand after the play: a gang that waits has no event that could have brought a reason along.
         fate.reason = (told[0].word, told[1])
         if told[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE):
             fate.state = "infeasible"
@@ -83,22 +89,27 @@ class Answer:
 
 def compare(before: Outlook, after: Outlook) -> Answer:
     """Put two outlooks side by side."""
+    # In order of arrival, those of one side only included: a gang that was added is in none of the fates before.
     return Answer(before, after, tuple(dict.fromkeys([*before.fates, *after.fates])))
 
 
 def sum_up(outlook: Outlook) -> Tree:
     """Totals of one outlook. Waits count from now: what was waited before is the same on both sides."""
     fates = outlook.fates.values()
+    # By what they were and not by what became of them, so that both sides count the same gangs.
     waiting = [fate for fate in fates if fate.was in ("pending", "starting", "hurt", "new")]
     waits = [fate.start_us - outlook.now_us for fate in waiting if fate.start_us is not None]
     ends = [fate.end_us for fate in fates if fate.end_us is not None and fate.state == "completed"]
     return {
         "gangs": len(outlook.fates),
         "completed": sum(fate.state == "completed" for fate in fates),
+        # Three numbers that add up to those who wait, but for the cancelled: nobody is in two of them.
         "start_now": sum(fate.start_us == outlook.now_us for fate in waiting),
         "start_later": sum(fate.start_us is not None and fate.start_us > outlook.now_us for fate in waiting),
         "do_not_start": sum(fate.start_us is None and fate.state != "cancelled" for fate in waiting),
+        # None and not 0 where nobody waits: a mean of nothing would read as an improvement.
         "wait_s_mean": seconds(round(sum(waits) / len(waits))) if waits else None,
+        # Over those who complete: under a bound in time the two sides may differ in who does, which `completed` tells.
         "end_s_mean": seconds(round(sum(ends) / len(ends)) - outlook.now_us) if ends else None,
         "end_s_last": seconds(max(ends) - outlook.now_us) if ends else None,
         "evictions": sum(fate.count("evict") for fate in fates),
@@ -122,6 +133,7 @@ def tree_of(answer: Answer, changes: Tree, until_us: int | None, notes: Sequence
         "shrunk_now": {side: _names(outlook, "shrink") for side, outlook in (("before", before), ("after", after))},
         "gangs": [_gang_tree(answer, name) for name in answer.names],
         "totals": {"before": sum_up(before), "after": sum_up(after)},
+        # For people: what was assumed where nobody said anything, such as run times.
         "notes": list(notes),
     }
 
@@ -132,6 +144,7 @@ def _names(outlook: Outlook, event: str) -> list[str]:
 
 def _gang_tree(answer: Answer, name: str) -> Tree:
     before, after = answer.before.fates.get(name), answer.after.fates.get(name)
+    # Names come from the two sides, so that one of them has it.
     known = after or before
     assert known is not None
     return {
@@ -166,8 +179,12 @@ def list_unproven(gangs: Iterable[Arrival], restored: Restored) -> list[str]:
     """Gangs whose run time nobody stated and that report no progress, so that the default stands in for it."""
     found = []
     for record in restored.state.records:
+        # An elastic gang that runs reports its progress, by which its rest is known
+        # better than by any walltime (rule 6).
         reports = record.gang.elastic and record.phase is Phase.RUNNING
         reports = reports or (record.history is not None and record.history.left_us is not None)
+        # To be told and not refused: a what-if with a day for everybody is still an
+        # answer, if people know what it rests on.
         if record.gang.walltime_us is None and not record.phase.ended and not reports:
             found.append(record.gang.name)
     return [*found, *(arrival.gang.name for arrival in gangs if arrival.gang.walltime_us is None)]

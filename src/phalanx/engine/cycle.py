@@ -34,7 +34,10 @@ from phalanx.model.snapshot import Snapshot
 def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledger: bool = False) -> Plan:
     """Decide what happens now; with `explain`, also why everything else does not; with `ledger`, what is kept idle."""
     # 0. Is there anything to do? Most passes of a busy cluster end here, with nobody let in.
+    # Before any short cut: whoever is held and could never run is to be told in the cycle that sees it
+    # first, and a short cut has no turns to look at.
     gated = judge_gated(snapshot)
+    # Reasons are numbers about room and turns, which a glance has not worked out.
     answer = decide_at_once(snapshot, policy, gated, ledger=ledger) if not explain else None
     if isinstance(answer, Plan):
         return answer
@@ -46,6 +49,7 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     # 1. Degraded gangs first, then whoever has to leave its node.
     repaired = repair_degraded(session)
     if snapshot.hints.has_reclaimable and is_restless(snapshot, policy):
+        # After the repairs and without the repaired: one decision per gang and plan.
         session.reclaimable = Reclaimable(snapshot, session.repaired)
         evacuate(Transaction(session, session.reclaimable))
     # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
@@ -53,8 +57,10 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     impossible, late = find_impossible(session, turns)
     some_impossible = bool(impossible.any())
     infeasible = gated + (list_newly_judged(session, turns, impossible) if some_impossible else ())
+    # Before the walk asks for a standing: demand is counted without them (rule 2).
     session.hopeless = infeasible
     # 3. Down the order: start, take room, reserve, fill.
+    # Both are needed below: `turns` to tell everybody why, `turns_left` to walk.
     turns_left = turns.keep(~impossible) if some_impossible else turns
     walk = Walk(session, turns_left, choose_calendar(session, turns_left))
     walk.run()
@@ -67,15 +73,20 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
     if session.reclaimable is not None:
         wakes += _hand_out(Transaction(session, session.reclaimable, walk.calendar), walk)
     # 5. Tell why.
+    # Under `replan` a reservation is forgotten with the cycle, and to work out one
+    # that nobody filled around costs a search.
     reservations = walk.list_reservations() if explain or policy.keep else ()
     verdicts = judge_pending(session, turns, impossible, late, walk) if explain else None
     told = [] if session.reclaimable is None else session.reclaimable.list_decisions()
+    # Windows open and promises come due with time alone; whoever changes size or place frees room.
+    # Each could let in somebody who was refused.
     settles = isinstance(walk.calendar, ShortCalendar) and not told and _stays_refused(session, turns)
     return Plan(
         decisions=(*repaired, *told, *session.binds),
         reservations=reservations,
         infeasible=infeasible,
         verdicts=verdicts,
+        # One instant is enough: the cycle that it brings about works out the next.
         wake_at_us=min((at for at in wakes if at is not None and at < NEVER), default=None),
         settled=Settled() if settles else None,
         settled_in=_list_settled(session, walk),
@@ -89,6 +100,7 @@ def _hand_out(transaction: Transaction, walk: Walk) -> list[int | None]:
     ahead_us = walk.calendar.next_start_us()
     if session.snapshot.pins:
         shrink_pinned(transaction)
+    # After the starts, which may sit on seats that are being vacated; before growth, which may not (decision 6).
     transaction.set_aside()
     if session.snapshot.pins:
         grow_pinned(transaction, walk.calendar)
@@ -107,6 +119,7 @@ def _hand_out(transaction: Transaction, walk: Walk) -> list[int | None]:
 def _stays_refused(session: Session, turns: Turns) -> bool:
     """Whether a newcomer could not change what those before it were refused for."""
     policy, pending = session.policy, session.snapshot.pending
+    # Where running gangs can give something back, or turns end, time alone can let in whoever was refused.
     if session.reclaimable is not None or policy.quantum_us is not None or not keeps_order(policy):
         return False
     if policy.deadlines and session.snapshot.hints.has_deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()):
@@ -122,6 +135,7 @@ def _list_settled(session: Session, walk: Walk) -> tuple[int, ...]:
     )
     if not guests:
         return ()
+    # By nodes and not by seats, as a guest is told (rule 8): it stays one until no reservation covers its seats.
     covered = np.zeros(len(session.fleet), dtype=np.bool_)
     for reservation in walk.list_reservations():
         for per_gang in reservation.seats:
@@ -133,6 +147,8 @@ def _list_settled(session: Session, walk: Walk) -> tuple[int, ...]:
 def choose_calendar(session: Session, turns: Turns) -> Calendar:
     """The short calendar where it is exact, the long one elsewhere."""
     policy = session.policy
+    # Exact means that room only grows between now and the one start ahead. A second start, a promise or a window
+    # anywhere breaks that, so that a few views can no longer answer.
     if policy.reservations <= 1 and not policy.keep and not session.snapshot.windows:
         return ShortCalendar(session, turns)
     return LongCalendar(session, turns)

@@ -17,14 +17,18 @@ from phalanx.model.snapshot import Snapshot
 def find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArray]:
     """Turns that can never run here, and of them those that only their deadline forbids."""
     ceilings = [empty_ceiling(session.fleet, key.form, None) for key in turns.keys]
+    # One comparison for all turns; an array of one ceiling would be spread over 100,000 of them first.
     if len(ceilings) == 1:
         impossible = turns.size > ceilings[0]
     else:
         impossible = turns.size > np.array(ceilings, dtype=np.int64)[turns.key_index]
     if session.limits.any:
+        # Rule 11: a gang whose minimum exceeds a limit above it is infeasible. With nothing in use:
+        # usage goes down by itself, limits do not.
         impossible |= turns.size > np.minimum(*turns.limit_caps(session, empty=True))
     late = np.zeros_like(impossible)
     if session.policy.deadlines and session.snapshot.hints.has_deadlines:
+        # Both may be true, and then size is the better answer: no date would help.
         late = find_too_late(session, turns) & ~impossible
     return impossible | late, late
 
@@ -36,8 +40,11 @@ def judge_gated(snapshot: Snapshot) -> tuple[int, ...]:
     pending, found = snapshot.pending, []
     for row in (pending.alive & (pending.gate != 0)).nonzero()[0].tolist():
         number = int(pending.gang[row])
+        # Old ones were looked at when they came, and the cluster is the same: whoever
+        # changes it makes everybody fresh again.
         if number not in snapshot.fresh or number in snapshot.judged:
             continue
+        # By size alone: limits and dates are judged with its turn. This is for what no release could ever help.
         if int(pending.size[row]) > empty_ceiling(snapshot.fleet, snapshot.forms[int(pending.form[row])], None):
             found.append(number)
     return tuple(found)

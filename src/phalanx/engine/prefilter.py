@@ -23,13 +23,17 @@ FORMS_MOST = 16
 def newcomers_lack_room(snapshot: Snapshot) -> bool:
     """The same without looking at a single node: the last plan said how much room it left, and none was given back."""
     hints = snapshot.hints
+    # Each of these could let somebody pass who is no newcomer: no count of room, somebody whose refusal is not settled,
+    # gates that have opened, or an order that moved.
     if hints.room < 0 or not hints.settled_upto or hints.gated or not _refusals_stand(hints):
         return False
+    # `room` is a number of members of the one form.
     if len(snapshot.forms) != 1:
         return False
     sizes = [snapshot.gangs[number].roles[0].sizes.allowed[0] for number in snapshot.fresh]
     if not sizes:
         return True
+    # The second half: whoever would not fit the empty cluster must be told so, and only a proper cycle tells.
     return hints.room < min(sizes) and max(sizes) <= empty_ceiling(snapshot.fleet, snapshot.forms[0], None)
 
 
@@ -45,11 +49,13 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 def nobody_fits(snapshot: Snapshot, view: View) -> bool:
     """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
     pending = snapshot.pending
+    # The form of a group is not in the column of its gangs, so that sizes would be compared with the wrong ceiling.
     if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.hints.limited and snapshot.fresh):
         return False  # with limits, a newcomer may have to be told that it can never run
     if snapshot.hints.settled_upto and _refusals_stand(snapshot.hints):
         # Rows in order of arrival: the newcomers are the last ones.
         rows = pending.alive.nonzero()[0][-len(snapshot.fresh) :] if snapshot.fresh else _NO_ROWS
+        # Behind a gate nobody starts, and `judge_gated` has looked already whether it ever could.
         rows = rows[pending.gate[rows] == 0] if snapshot.hints.gated else rows
     else:
         rows = waiting_rows(snapshot)
@@ -73,10 +79,12 @@ def somebody_is_too_late(snapshot: Snapshot, policy: Policy) -> bool:
     rows = rows[snapshot.pending.deadline_us[rows] >= 0]
     if not len(rows):
         return False
+    # The laxity of an elastic gang is at `members_max`, which may never fit: then it is slower than the column says.
     doubtful = (laxity_us(snapshot, rows) < 0) | snapshot.pending.elastic[rows]
     for number in snapshot.pending.gang[rows[doubtful]].tolist():
         gang = snapshot.gangs[number]
         late = gang.elastic or (gang.walltime_us or 0) > (gang.deadline_us or 0)
+        # Told once. Without this a single hopeless gang would send every later cycle down the long way.
         if late and number not in snapshot.judged:
             return True
     return False
@@ -84,6 +92,7 @@ def somebody_is_too_late(snapshot: Snapshot, policy: Policy) -> bool:
 
 def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> bool:
     form = snapshot.forms[number]
+    # The smallest is enough to ask: room for any other is room for it.
     if int(sizes.min()) <= find_ceiling(view, form):
         return False
     return int(sizes.max()) <= empty_ceiling(snapshot.fleet, form, None)

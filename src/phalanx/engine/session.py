@@ -56,6 +56,8 @@ class Session:
         nodes = snapshot.nodes
         self.in_service: BoolArray = nodes.in_service
         self.window_masks = [_window_mask(self.fleet, window.nodes) for window in snapshot.windows]
+        # The short cut's view knows nothing of windows: it answers about nodes in
+        # service, and a window may be open now.
         if view is None or snapshot.windows:
             view = View(self.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=self.usable(NOBODY))
         self.view = view
@@ -63,6 +65,8 @@ class Session:
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
         self.ends: tuple[tuple[int, int, bytes], Ends] | None = None  # after so many starts and releases, for a pool
         self.limits = Limits(snapshot)
+        # Rule 2: who can never run changes nothing for others, and demand moves
+        # entitlements and with them everybody's standing.
         self.hopeless: tuple[int, ...] = ()  # gangs that this cycle found can never run: they are no demand
         self.reclaimable: Reclaimable | None = None  # who could give something back; None if nobody is asked to
         self.taken_back = 0  # releases so far
@@ -79,7 +83,10 @@ class Session:
         """How far every queue is below its entitlement, moving with this plan. Most cycles never ask."""
         if self._standing is None:
             queues = self.snapshot.queues
+            # What is in service and not what was bought: a share of nodes that are down is a share of nothing.
             capacity = self.fleet.capacity[self.in_service].sum(axis=0)
+            # None where nobody has any (`half_life` is off by default), so that nothing
+            # is spread over the tree and added.
             history = queues.decayed if queues.decayed.any() else None
             self._standing = Standing(queues, capacity, self._demand(), history)
             for queue, units in self._charges:
@@ -89,6 +96,8 @@ class Session:
     def _demand(self) -> IntArray:
         """Usage and what the waiting could use at their largest, of every queue and all below it."""
         queues, pending, gangs = self.snapshot.queues, self.snapshot.pending, self.snapshot.gangs
+        # Who is held or waits for another could not use anything now. Counted, a thousand held gangs would entitle
+        # their queue to room that nobody of it can take.
         rows = (pending.alive & (pending.gate == 0)).nonzero()[0]
         hopeless = {*self.snapshot.judged, *self.hopeless}
         if hopeless:
@@ -98,11 +107,15 @@ class Session:
         open_size = np.array([form.open_size for form in forms], dtype=np.bool_)
         plain = open_size[pending.form[rows]] & ~pending.elastic[rows]
         vectors = np.array([find_need(self.fleet, form.roles[0].shape).vector for form in forms])
+        # Rigid gangs of one role are most of a long queue: one sum by columns, and a loop over the few others.
         some = rows[plain]
         np.add.at(waiting, pending.queue[some], vectors[pending.form[some]] * pending.size[some][:, None])
         for row in rows[~plain].tolist():
             for role in gangs[int(pending.gang[row])].roles:
+                # At the largest size (rule 11: usage and pending members_max): what an elastic gang could use is
+                # demand, though it would start with less.
                 waiting[pending.queue[row]] += find_need(self.fleet, role.shape).vector * role.sizes.most
+        # Backwards in one pass: every queue has all of its children's demand before it hands its own on.
         for queue in range(len(waiting) - 1, 0, -1):  # children come after their parents
             waiting[queues.parent[queue]] += waiting[queue]
         return queues.usage + waiting
@@ -134,6 +147,8 @@ class Session:
     def charge(self, queue: int, user: int, units: IntArray) -> None:
         """Somebody takes, or with negative units gives back."""
         self.limits.charge(queue, user, units)
+        # Kept although the standing may exist by now: one that is asked for later must
+        # begin with everything of this plan.
         self._charges.append((queue, units))
         if self._standing is not None:
             self._standing.charge(queue, units)
@@ -155,6 +170,7 @@ class Session:
         names = set()
         while queue >= 0:
             names.add(queues.names[queue])
+            # A reservation for a queue is one for everybody below it.
             queue = int(queues.parent[queue])
         who = self.snapshot.users.names[user]
         return frozenset(
@@ -173,16 +189,21 @@ class Session:
         roles = key.form.roles
         pool = _could_hold_one(self.fleet, roles[0].shape) & self.in_service
         for role in roles[1:]:
+            # The union over roles: a node that holds only the smallest role is one that a
+            # reservation of this gang may lie on.
             pool |= _could_hold_one(self.fleet, role.shape) & self.in_service
         return pool
 
 
 def empty_ceiling(fleet: Fleet, form: Form, service: BoolArray | None) -> int:
     """The ceiling of a form were every node (or every node in service) empty. Remembered per fleet."""
+    # By the very nodes in service, as bytes: they change with every failure, the fleet only when nodes come or go.
     key = (form, None if service is None else service.tobytes())
     found = fleet.verdicts.get(key)
     if found is None:
+        # Never spares: nothing starts there, so that a gang which fits only with them can never run.
         usable = ~fleet.spare if service is None else service
+        # As shared, whatever the cluster is now: with devices counted one by one the answer holds for both.
         view = View(fleet, fleet.capacity, fleet.device_capacity, shared=True, usable=usable)
         found = find_ceiling(view, form)
         if found and not form.open_size:
@@ -198,6 +219,7 @@ def _could_hold_one(fleet: Fleet, shape: Shape) -> BoolArray:
     found = fleet.needs.get(("holds", shape))
     if not isinstance(found, np.ndarray):
         need = find_need(fleet, shape)
+        # No device of an empty node is split, so that amounts are enough.
         empty = compute_slots(need, fleet.capacity, fleet.device_capacity, fleet.device_column, shared=False)
         found = need.allowed & (empty > 0)
         fleet.needs["holds", shape] = found
@@ -206,5 +228,6 @@ def _could_hold_one(fleet: Fleet, shape: Shape) -> BoolArray:
 
 def _window_mask(fleet: Fleet, names: tuple[str, ...]) -> BoolArray:
     mask = np.zeros(len(fleet), dtype=np.bool_)
+    # A window may name a node that was removed, or that comes later.
     mask[[fleet.index_by_name[name] for name in names if name in fleet.index_by_name]] = True
     return mask

@@ -21,11 +21,13 @@ from phalanx.model.snapshot import Snapshot
 
 def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *, ledger: bool) -> Plan | View | None:
     """A plan, if a glance is enough; else the room it looked at, which is still as it was, if it looked at any."""
+    # Both looks below ask whether anybody may start. Repairs, evacuations and growth happen though nobody may.
     if snapshot.degraded or (snapshot.hints.has_reclaimable and is_restless(snapshot, policy)):
         return None
     if somebody_is_too_late(snapshot, policy):
         return None
     if newcomers_lack_room(snapshot) and not (ledger and _changes_books(snapshot)):
+        # The same room goes out as came in: nobody was let in, so that the next newcomer can be turned away as cheaply.
         return Plan(settled=Settled(snapshot.hints.room))
     nodes = snapshot.nodes
     view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
@@ -35,9 +37,12 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
     looks = not policy.keep and (snapshot.hints.settled_upto > 0 or not single_form)
     if looks and not (ledger and np.count_nonzero(nodes.free)) and nobody_fits(snapshot, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
+        # Only where order is by arrival: under any other order a newcomer may stand ahead and take the reservation
+        # over, and then those who were refused because of it may pass.
         settled = Settled(room) if not gated and keeps_order(policy) else None
         return Plan(infeasible=gated, settled=settled, wake_at_us=find_next_wake(snapshot, policy))
     if single_form:
+        # The view was asked and not written to, so that the long way may begin with what it has cached.
         return _decide_by_sums(snapshot, policy, view, gated, ledger=ledger) or view
     return view
 
@@ -74,6 +79,7 @@ def is_restless(snapshot: Snapshot, policy: Policy) -> bool:
         policy.touches_running
         or snapshot.pins
         or snapshot.windows
+        # Under every policy: the owner of a reservation takes its places back whatever the policy may take (rule 8).
         or (running.guest[running.alive] > 0).any()
         or snapshot.nodes.draining.any()
     )

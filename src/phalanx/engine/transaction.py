@@ -49,8 +49,11 @@ class Transaction:
             session.vacated += [(occupant.gang, seats) for seats in release.seats]
         for seats in release.seats:
             need = session.need_of(occupant.gang, seats.role)
+            # Free at once in the room of now, pause or not: whoever this plan starts there is a claim (decision 6) and
+            # begins when the seats are empty. What nobody has claimed by then is taken out again by `set_aside`.
             session.view.take_seats(need, seats, sign=-1)
             session.charge(occupant.queue, occupant.user, -seats.members * need.vector)
+        # By this count the calendar knows that the ends it collected are out of date.
         session.taken_back += 1
         if self.calendar is not None:
             self.calendar.give(release)
@@ -60,12 +63,15 @@ class Transaction:
         session, view = self.session, self.session.view
         for gang, seats in session.vacated:
             need, until_us = session.need_of(gang, seats.role), session.snapshot.now_us + max(1, gang.resize_pause_us)
+            # Whole members, then crumbs: a claim may have taken a part of a member's seat,
+            # and the rest of it is in use as well.
             left = still_free(view.free, view.device_free, need, seats)
             crumbs = list_crumbs(view.fleet, view.free, view.device_free, need, seats, left)
             for each, rest in [(need, left), *((find_need(view.fleet, shape), rest) for shape, rest in crumbs)]:
                 view.take_seats(each, rest)
                 if self.calendar is not None:
                     self.calendar.take(each, rest, until_us)
+        # Called twice in a cycle, and each seat may be set aside once.
         session.vacated.clear()
 
     def take(self, owner: Owner, seats: Seats, gone_us: int) -> None:

@@ -15,6 +15,8 @@ def lead_of(gang: Gang) -> int:
 
 def _list_leads(snapshot: Snapshot) -> set[int]:
     """How long before a window opens elastic gangs that run, or may start now, have to begin to leave it."""
+    # Those who wait as well: one may start in this very plan, and is then running when its time to leave comes. Number
+    # -1 has no gang: seats that wait for their last user to go.
     present = [table.gang[table.alive & table.elastic] for table in (snapshot.running, snapshot.pending)]
     return {lead_of(snapshot.gangs[number]) for numbers in present for number in numbers.tolist() if number >= 0}
 
@@ -30,10 +32,13 @@ def find_next_wake(snapshot: Snapshot, policy: Policy) -> int | None:
     instants = [at for window in snapshot.windows for at in (window.start_us, window.end_us)]
     if snapshot.windows and snapshot.hints.has_elastic:
         instants += [window.start_us - lead_us for window in snapshot.windows for lead_us in _list_leads(snapshot)]
+    # Strictly: an instant that is now has just been looked at, and waking for it would never end.
     ahead = [at for at in instants if at > snapshot.now_us]
     if policy.deadlines and snapshot.hints.has_deadlines:
         rows = snapshot.pending.alive.nonzero()[0]
         laxity = laxity_us(snapshot, rows)
+        # Only those: the order changes when somebody can no longer make it, and a date that is lost is lost for good.
         reachable = laxity[(laxity >= 0) & (snapshot.pending.deadline_us[rows] >= 0)]
+        # One microsecond past: with nothing to spare it can still be met, if it starts at that instant.
         ahead += [snapshot.now_us + int(reachable.min()) + 1] if len(reachable) else []
     return min(ahead, default=None)

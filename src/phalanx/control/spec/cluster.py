@@ -31,6 +31,7 @@ def parse_cluster(spot: Spot) -> tuple[tuple[Node, ...], tuple[str, ...]]:
     where = fields.need("nodes", "a list of {name: a0, resources: {gpu: 8}}")
     seen: set[str] = set()
     for entry in where.items():
+        # Expanded entry by entry and counted at once, so that one host list too many stops before it fills the memory.
         made = parse_nodes(entry.titled())
         for node in made:
             if node.name in seen:
@@ -48,12 +49,14 @@ def parse_cluster(spot: Spot) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 def parse_nodes(entry: Spot) -> list[Node]:
     """The nodes of one entry: as many as its host list names, all alike."""
     fields = entry.fields(NODE_KEYS)
+    # One entry for a thousand equal nodes: the file stays readable, and a typo in one of them cannot hide.
     names = fields.need("name", "name: a0, or a host list such as a[0-3]").hosts()
     resources = _parse_resources(fields.need("resources", "resources: {gpu: 8}"))
     labels = fields.get("labels")
     taints = fields.get("taints")
     islands = _parse_islands(fields, resources)
     label_texts = {key: value.text() for key, value in labels.pairs()} if labels else {}
+    # Sorted, so that nodes with the same taints are equal however they were written.
     taint_texts = tuple(sorted({taint.text() for taint in taints.items_or_one()})) if taints else ()
     # The mappings are shared by all nodes of the entry: nobody changes a node in place.
     spare = fields.get("spare")
@@ -65,6 +68,7 @@ def _parse_levels(spot: Spot | None) -> tuple[str, ...]:
     if spot is None:
         return ()
     words = [(item, item.text()) for item in spot.items_or_one()]
+    # Only at the end: elsewhere it would put levels inside a node.
     if words and words[-1][1] == NODE_LEVEL:
         words.pop()  # it is always there, innermost; saying so does no harm
     for item, word in words:
@@ -77,6 +81,7 @@ def _parse_levels(spot: Spot | None) -> tuple[str, ...]:
 
 
 def _parse_resources(spot: Spot) -> dict[str, int]:
+    # Whole devices: half a GPU on a node is no device, though a member may ask for half of one.
     found = spot.amounts(device_amount)
     if found.get(DEVICE_KIND, 0) > DEVICES_PER_NODE_MAX * MILLI:
         spot.refuse(f"has more than {DEVICES_PER_NODE_MAX:,} devices on one node; describe several nodes")
@@ -96,6 +101,7 @@ def _parse_islands(fields: Fields, resources: dict[str, int]) -> tuple[tuple[int
             if device >= count:
                 item.refuse(f"names device {device}, and the node has {count} (0 to {count - 1})" if count else
                             f"names device {device}, and the node has none")  # fmt: skip
+            # A device in two islands would be counted twice where members are packed into one.
             if device in seen:
                 item.refuse(f"names device {device} twice; a device is in one island")
             seen.add(device)
@@ -107,6 +113,7 @@ def _parse_islands(fields: Fields, resources: dict[str, int]) -> tuple[tuple[int
 def _check_totals(nodes: list[Node], where: Spot) -> None:
     totals: Counter[str] = Counter()
     for node in nodes:
+        # Over all nodes: each may be fine by itself, and sums over domains must not wrap around.
         totals.update(node.resources)
     for kind, total in totals.items():
         if total > TOTAL_MAX:

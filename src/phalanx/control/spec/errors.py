@@ -32,6 +32,7 @@ class BadText(ValueError):  # noqa: N818 - the same of a single word
 def suggest(word: str, valid: Iterable[str]) -> str:
     """The nearest valid word as a question, or the list of valid ones."""
     known = list(valid)
+    # One and not three: a message is one line, and the nearest is nearly always it.
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]}?"

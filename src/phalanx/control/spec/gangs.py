@@ -50,6 +50,7 @@ def parse_gangs(spot: Spot, known: Known) -> tuple[tuple[Gang, ...], list[Spot]]
     """All gangs in the order written, and the spot of each for what else is to be read there."""
     entries = [entry.titled() for entry in spot.items()]
     gangs: list[Gang] = []
+    # A set beside the list: a log has a hundred thousand gangs, and each name is looked for.
     seen: set[str] = set()
     for entry in entries:
         gang = parse_gang(entry, known)
@@ -57,6 +58,7 @@ def parse_gangs(spot: Spot, known: Known) -> tuple[tuple[Gang, ...], list[Spot]]
             entry.refuse(f"there is already a gang {show(gang.name)}; names are unique")
         seen.add(gang.name)
         gangs.append(gang)
+    # Groups before dependencies: whether a group waits for itself is asked of whole groups.
     whole = complete_groups(gangs, entries)
     check_after(whole, entries)
     return tuple(whole), entries
@@ -64,6 +66,8 @@ def parse_gangs(spot: Spot, known: Known) -> tuple[tuple[Gang, ...], list[Spot]]
 
 def parse_gang(entry: Spot, known: Known) -> Gang:
     """One gang as submitted. Of the keys that only the simulator knows, the presence is allowed here."""
+    # Every key of the schema is known here, those that only the simulator reads included: one file must serve every
+    # front end, and an unknown key is a slip.
     fields = entry.fields(GANG_KEYS)
     name = fields.need("name", "name: A").text()
     return Gang(
@@ -73,6 +77,7 @@ def parse_gang(entry: Spot, known: Known) -> Gang:
         queue=_parse_queue(fields, known.queues),
         user=_word(fields, "user"),
         priority=_integer(fields, "priority", (-_PRIORITY_MAX, _PRIORITY_MAX), 0),
+        # The gang's wish is about all roles together, each role's about its own members (rule 15, topology).
         topology=_parse_topology(fields.get("topology"), known.levels),
         together=parse_together(fields.get("together")),
         walltime_us=_length(fields, "walltime"),
@@ -92,6 +97,7 @@ def parse_gang(entry: Spot, known: Known) -> Gang:
 
 
 def _parse_roles(fields: Fields, levels: tuple[str, ...]) -> tuple[Role, ...]:
+    # Two ways to write it, and no mixture: which of two sizes counts would be a matter of taste.
     listed, flat = fields.get("roles"), fields.present(("members", "each"))
     if listed is None:
         if not flat:
@@ -103,6 +109,7 @@ def _parse_roles(fields: Fields, levels: tuple[str, ...]) -> tuple[Role, ...]:
     for item in listed.items():
         inner = item.fields(ROLE_KEYS)
         name = inner.need("name", "name: worker").text()
+        # Seats in dumps and ranks in jobs are told apart by the name of their role.
         if any(role.name == name for role in roles):
             item.refuse(f"there is already a role {show(name)} in this gang")
         roles.append(_parse_role(inner, fields, name, levels))
@@ -115,12 +122,15 @@ def _parse_role(inner: Fields, gang: Fields, name: str, levels: tuple[str, ...])
     """A role from its own keys; `select` and `tolerate` of the gang hold where it says nothing of its own."""
     sizes = parse_sizes(inner.need("members", "members: 4, or {min: 2, max: 8}"))
     each = inner.need("each", "each: {gpu: 1}")
+    # Sorted and without zeros: shapes that mean the same must be equal, since gangs share what was worked out by shape.
     need = tuple(sorted((kind, units) for kind, units in each.amounts(member_amount).items() if units))
     if not need:
         each.refuse("must ask for something; a member that needs nothing needs no scheduler")
     for kind, units in need:
+        # Members times amount is what the engine multiplies in 64 bits, unchecked.
         if units * sizes.most > TOTAL_MAX:
             each.refuse(f"asks for more {kind} over all members than can be counted")
+    # Instead of the gang's, not on top: a role that says where it goes says all of it.
     shape = Shape(need, _parse_select(inner.get("select") or gang.get("select")),
                   _parse_tolerate(inner.get("tolerate") or gang.get("tolerate")))  # fmt: skip
     own = inner.get("topology") if inner is not gang else None  # a flat gang's wish is kept on the gang
@@ -132,6 +142,7 @@ def _parse_select(spot: Spot | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
         return ()
     found = []
     for label, wanted in spot.pairs():
+        # As texts: a label `01` is not the number 1, and YAML would make it one.
         values = tuple(dict.fromkeys(item.text() for item in wanted.items_or_one()))
         if not values:
             wanted.refuse("must not be empty; write a value, or a list of which any will do")
@@ -158,6 +169,7 @@ def _parse_topology(spot: Spot | None, levels: tuple[str, ...]) -> Topology:
 def _parse_segment(spot: Spot, levels: tuple[str, ...]) -> Segment:
     fields = spot.fields(SEGMENT_KEYS)
     size = fields.need("size", "{size: 8, level: node}").integer(1, _SEGMENT_MAX)
+    # No default level: a segment is hard (rule 15), and a wrong guess would make gangs infeasible.
     fields.need("level", "{size: 8, level: node}")
     return Segment(size, _level(fields, "level", levels) or NODE_LEVEL)
 
@@ -174,14 +186,17 @@ def _parse_queue(fields: Fields, queues: Collection[str]) -> str:
     spot = fields.get("queue")
     if spot is None:
         return DEFAULT_QUEUE
+    # Gangs directly at the root would stand beside every queue with a weight of their own.
     if spot.text() == ROOT:
         spot.refuse("must be a queue below root; root only holds the others together")
+    # `default` may be named though the file describes none: it is always there (rule 1).
     return spot.one_of((*queues, DEFAULT_QUEUE), "queue")
 
 
 def _parse_after(spot: Spot | None) -> After:
     if spot is None:
         return After()
+    # A bare list means success, the mapping `any` however it ends (rule 15, after).
     any_end = isinstance(spot.value, dict)
     listed = spot.fields(("any",)).need("any", "{any: [B]}") if any_end else spot
     return After(tuple(dict.fromkeys(item.text() for item in listed.items_or_one())), any_end)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 def find_cycle(waits_for: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Some circle as a path that ends where it began, or () if there is none. Unknown names end a path."""
+    # Shared by all walks: what was found to lead nowhere need not be walked again, which keeps this linear.
     settled: set[str] = set()
     for start in waits_for:
         found = _walk_from(start, waits_for, settled)
@@ -25,11 +26,13 @@ def _walk_from(start: str, waits_for: Mapping[str, Sequence[str]], settled: set[
         if leaving:
             settled.add(path.pop())
             del place[name]
+        # On the path that is being walked, not merely seen before: two ways to one gang are no circle.
         elif name in place:
             return (*path[place[name] :], name)
         elif name not in settled:
             place[name] = len(path)
             path.append(name)
             stack.append((name, True))
+            # Reversed, so that the first written is walked first and the same file names the same circle.
             stack += [(other, False) for other in reversed(waits_for.get(name, ()))]
     return ()

@@ -12,6 +12,7 @@ from phalanx.control.spec.errors import BadText, show
 HOSTS_MAX: Final = 100_000
 
 _PIECE = re.compile(r"([^\[\],\s]+)|\[([^\[\]]*)\]")
+# Eighteen digits fit 64 bits, and longer ones only make the subtraction below slow.
 _RANGE = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?")
 
 
@@ -28,6 +29,8 @@ def _split_outside_brackets(text: str) -> list[str]:
     """Commas separate expressions, except between brackets where they separate ranges."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
+        # Never checked here: a bracket too many leaves a piece that `_PIECE` does not
+        # match, and that is refused with the example.
         depth += (char == "[") - (char == "]")
         if char == "," and depth == 0:
             parts.append(text[start:at].strip())
@@ -40,7 +43,9 @@ def _expand_one(expression: str, text: str) -> list[str]:
     at, count = 0, 1
     while match := _PIECE.match(expression, at):
         choices.append([match[1]] if match[1] is not None else _expand_ranges(match[2], text))
+        # Counted while the pieces are read, so that the product is never made larger than it may be.
         count *= len(choices[-1])
+        # Before the product is made: [0-99999][0-99999] is short to write.
         _check_count(count, text)
         at = match.end()
     if at != len(expression) or not choices:
@@ -58,6 +63,7 @@ def _expand_ranges(inside: str, text: str) -> list[str]:
         if last < first:
             raise BadText(f"has a reversed range {match[1]}-{match[2]} (in {show(text)}); write {match[2]}-{match[1]}")
         _check_count(len(names) + last - first + 1, text)
+        # By the first number: [08-11] is 08 09 10 11.
         width = len(match[1])
         names += [f"{number:0{width}d}" for number in range(first, last + 1)]
     return names

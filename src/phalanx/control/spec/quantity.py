@@ -19,8 +19,10 @@ SECOND_US: Final = 1_000_000
 #: A hundred years. Anything beyond is a slip of the keyboard, and sums of it would leave 64 bits.
 TIME_US_MAX: Final = 100 * 365 * 86_400 * SECOND_US
 
+# Fractions of very long texts take quadratic time; no amount that anybody means is longer.
 _TEXT_CHARS_MAX: Final = 48
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
+# Two digits: 1e999999999 would be a fraction that fills the memory before it is found too large.
 _EXPONENT = r"(?:[eE][+-]?[0-9]{1,2})?"
 _PLAIN = re.compile(rf"[+-]?(?:{_NUMBER}){_EXPONENT}")
 _DURATION_PART = re.compile(rf"({_NUMBER})\s*(us|µs|ms|s|m|h|d|w)\s*")
@@ -39,6 +41,7 @@ _US_BY_UNIT: Final = {
 
 _FACTOR_BY_SUFFIX: Final = {
     "": Fraction(1),
+    # Thousandths: 500m of cpu is half a core.
     "m": Fraction(1, 1000),
     **{suffix: Fraction(1000**power) for power, suffix in enumerate(("k", "M", "G", "T", "P"), start=1)},
     **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTP", start=1)},
@@ -62,8 +65,10 @@ def amount(value: object, kind: str) -> int:
     units = exact * units_per_whole(kind)
     if units > AMOUNT_MAX:
         raise BadText(f"is too large (got {show(value)}); the most is {AMOUNT_MAX // units_per_whole(kind)}")
+    # Kinds that are counted in bytes; a quotient such as 0.1Gi is seldom whole, and up is the safe side.
     if units_per_whole(kind) == 1:
         return -(-units.numerator // units.denominator)  # part of a byte is a byte
+    # Refused and not rounded: 0.3333 three times is not one device, and somebody would count on it.
     if units.denominator != 1:
         raise BadText(f"is finer than a thousandth (got {show(value)}); write {max(float(round(exact, 3)), 0.001):g}")
     return units.numerator
@@ -72,6 +77,7 @@ def amount(value: object, kind: str) -> int:
 def member_amount(value: object, kind: str) -> int:
     """What one member asks for: a share of a device sits on one device, so above 1 it is whole."""
     units = amount(value, kind)
+    # Rule 15 (shares): InvalidSpec rather than Infeasible, since no cluster could satisfy it.
     if kind == DEVICE_KIND and units > MILLI and units % MILLI:
         raise BadText(f"above 1 must be whole (got {show(value)}); a share sits on a single device")
     return units
@@ -87,6 +93,7 @@ def device_amount(value: object, kind: str) -> int:
 
 def number(value: object) -> Fraction:
     """Any finite number, as text or not, exactly."""
+    # The pattern and not a try: `Fraction` also takes "1/3" and underscores, which no schema promises.
     if isinstance(value, str) and len(value) <= _TEXT_CHARS_MAX and _PLAIN.fullmatch(value.strip()):
         return Fraction(value.strip())
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -99,6 +106,7 @@ def _text_us(text: str) -> int:
     bare = text.strip()
     if len(bare) > _TEXT_CHARS_MAX:
         raise BadText(f"is no time (got {show(text)})")
+    # A bare number is seconds, quoted or not: TOML and shells quote where YAML does not.
     if _PLAIN.fullmatch(bare):
         return _whole_us(Fraction(bare), text)
     total, at = Fraction(0), 0
@@ -106,6 +114,7 @@ def _text_us(text: str) -> int:
         total += Fraction(match[1]) * _US_BY_UNIT[match[2]]
         at = match.end()
     if at != len(bare) or not bare:
+        # Parts have no sign, so that -5m would only be called no time.
         if bare.startswith("-"):
             raise BadText(f"must not be negative (got {show(text)})")
         raise BadText(f'is no time (got {show(text)}); write seconds, or "200ms", "5m", "1h30m", "2d"')
@@ -115,6 +124,7 @@ def _text_us(text: str) -> int:
 def _whole_us(seconds: Fraction, written: object) -> int:
     if seconds < 0:
         raise BadText(f"must not be negative (got {show(written)})")
+    # Half up in integers: `round` goes to even, and 0.5 µs would be nothing.
     us = (2 * seconds * SECOND_US + 1) // 2
     if us > TIME_US_MAX:
         raise BadText(f"is more than 100 years (got {show(written)})")
@@ -125,6 +135,8 @@ def _exact(value: float) -> Fraction:
     """The decimal that was written, not the binary number next to it."""
     if isinstance(value, int):
         return Fraction(value)
+    # The shortest decimal that reads back as this float is what somebody typed: 0.1, and not
+    # 0.1000000000000000055511151231257827.
     text = repr(value)
     if not _PLAIN.fullmatch(text):  # nan, inf, or an exponent beyond all reason
         raise BadText(f"must be an ordinary number (got {text})")

@@ -56,12 +56,14 @@ def parse_text(text: str, file: str, extension: str) -> Raw:
     try:
         return parse(text, file)
     except RecursionError:
+        # For all three formats: JSON and TOML recurse in Python, whose own limit raises the same.
         raise BadInput("is nested too deeply to be meant", file=file) from None
 
 
 def raw_of(value: object) -> Raw:
     """The same tree from plain Python values, which know no lines."""
     if isinstance(value, dict):
+        # Keys as texts here too: a Python caller's {1: 1, 8: 6.5} must mean what the file's does.
         return Raw({_key_text(key): raw_of(inner) for key, inner in value.items()})
     if isinstance(value, (list, tuple)):
         return Raw([raw_of(inner) for inner in value])
@@ -76,11 +78,13 @@ def _parse_yaml(text: str, file: str) -> Raw:
     try:
         loader = _Loader(text)
         try:
+            # Composed and not loaded: nodes still know their line and how a scalar was written.
             node = loader.get_single_node()
             return _YamlTree(loader, file).convert(node) if node is not None else Raw(None, 1)
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as bad:
+        # Where it noticed and not where the container began: that is nearer to the slip.
         mark = bad.problem_mark or bad.context_mark
         line = mark.line + 1 if mark is not None else None
         raise BadInput(f"is not YAML: {bad.problem or bad.context}{_hint(bad.problem)}", file=file, line=line) from None
@@ -114,6 +118,7 @@ class _YamlTree:
         if key in self._open:
             raise self._refuse(node, "an alias contains itself")
         if key not in self._done:
+            # Open while its children are converted: an alias to itself is met again before it is done.
             self._open.add(key)
             self._done[key] = self._container(node)
             self._open.discard(key)
@@ -124,6 +129,7 @@ class _YamlTree:
         if isinstance(node, yaml.SequenceNode):
             return Raw([self.convert(child) for child in node.value], line)
         if isinstance(node, yaml.MappingNode):
+            # Before the merge below: a key that stands here and in the merged mapping is meant to override it.
             self._check_keys(node)
             self._loader.flatten_mapping(node)  # `<<:` brings in the pairs of another mapping, first
             return Raw({key.value: self.convert(child) for key, child in node.value}, line)
@@ -134,12 +140,14 @@ class _YamlTree:
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._refuse(key, "a key must be a word, not a list or a mapping")
+            # By the text, as keys are read: `1` and `01` are two keys.
             if key.value in seen:
                 raise self._refuse(key, f"the key {key.value} stands twice; the first is in line {seen[key.value]}")
             seen[key.value] = key.start_mark.line + 1
 
     def _scalar(self, node: yaml.ScalarNode) -> Raw:
         try:
+            # YAML's own reading beside the text: what a value means is decided by who asks, a number or a word.
             value = self._loader.construct_object(node)
         except (ValueError, OverflowError):
             raise self._refuse(node, f"a value that cannot be read: {show(node.value)}") from None
@@ -151,6 +159,7 @@ class _YamlTree:
 
 def _parse_json(text: str, file: str) -> Raw:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        # JSON readers keep the last of two equal keys and say nothing.
         found = dict(pairs)
         if len(found) != len(pairs):
             keys = [key for key, _ in pairs]
@@ -174,6 +183,7 @@ def _parse_toml(text: str, file: str) -> Raw:
         return raw_of(tomllib.loads(text))
     except ValueError as bad:  # TOMLDecodeError, and an integer of more digits than Python reads
         message = str(bad)
+        # `tomllib` tells the line in words only.
         place = _TOML_PLACE.search(message)
         line = int(place[1]) if place and place[1] else None
         raise BadInput(f"is not TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line) from None

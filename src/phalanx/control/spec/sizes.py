@@ -21,6 +21,7 @@ def parse_sizes(spot: Spot) -> Sizes:
     fields = spot.fields(MEMBERS_KEYS)
     listed = fields.get("sizes")
     if listed is not None:
+        # `min` beside `sizes` could mean a bound or an oversight.
         if len(fields.inner) > 1:
             spot.refuse("must have either sizes or min, max and step, not both")
         return _parse_listed(listed)
@@ -32,6 +33,7 @@ def parse_sizes(spot: Spot) -> Sizes:
     return sizes_between(least, most, step.integer(1, MEMBERS_MAX) if step else 1)
 
 
+# One object per range: sizes are compared and hashed with every form, and a log has a handful of them.
 @lru_cache(maxsize=1024)
 def sizes_between(least: int, most: int, step: int) -> Sizes:
     """min, min + step, … up to max; the last step may fall short of max. One object per range."""
@@ -44,4 +46,5 @@ def _parse_listed(listed: Spot) -> Sizes:
         listed.refuse("must not be empty; write the allowed sizes, as [2, 4, 8]")
     if len(set(found)) != len(found):
         listed.refuse("names a size twice")
+    # Ascending, as everybody relies on: the first is the least, the last the most.
     return Sizes(tuple(sorted(found)))

@@ -39,11 +39,13 @@ def parse_speedup(spot: Spot | None) -> Speedup:
     amdahl, table = fields.get("amdahl"), fields.get("table")
     if amdahl is not None:
         return _parse_amdahl(amdahl)
+    # `linear:` with nothing behind it, as a template leaves it.
     return _parse_table(table) if table is not None else Linear()
 
 
 def _parse_amdahl(spot: Spot) -> Amdahl:
     serial = spot.parsed(number)
+    # 0 is linear and 1 no speed-up at all; both are curves that somebody may mean.
     if not 0 <= serial <= 1:
         spot.refuse(f"must be a fraction from 0 to 1 (got {show(spot.value)})")
     return Amdahl(float(serial))
@@ -52,6 +54,7 @@ def _parse_amdahl(spot: Spot) -> Amdahl:
 def _parse_table(spot: Spot) -> Table:
     """Points as a mapping {members: speed} or a list of pairs."""
     if isinstance(spot.value, dict):
+        # Keys of a mapping are texts whatever the format, hence read as numbers here; TOML and JSON know no others.
         pairs = [(_table_members(key, inner), inner) for key, inner in spot.pairs()]
     else:
         pairs = []
@@ -60,7 +63,9 @@ def _parse_table(spot: Spot) -> Table:
             if len(two) != 2:
                 item.refuse("must be a pair [members, speed]")
             pairs.append((two[0].integer(1, MEMBERS_MAX), two[1]))
+    # Sorted, as people write it in any order; not made monotone, since a gang may well be slower with more members.
     points = sorted((members, _speed(inner)) for members, inner in pairs)
+    # An empty table has no end values to keep outside its range (rule 6).
     if not points:
         spot.refuse("must not be empty; write {1: 1, 8: 6.5}")
     if len({members for members, _ in points}) != len(points):
@@ -69,6 +74,7 @@ def _parse_table(spot: Spot) -> Table:
 
 
 def _table_members(key: str, inner: Spot) -> int:
+    # Digits alone: `int` would also take "+8", " 8" and "1_000".
     if not re.fullmatch("[0-9]{1,7}", key) or not 1 <= int(key) <= MEMBERS_MAX:
         inner.refuse(f"stands at {show(key)}, which is no number of members")
     return int(key)

@@ -38,6 +38,8 @@ class Spot:
     def fail(self, why: str) -> BadInput:
         """The refusal of this value; `why` follows its name, as in 'must be at least 1 (got 0)'."""
         place = f"{self.owner}: {self.field}" if self.owner and self.field else self.owner or self.field
+        # "gangs[2] 'A': members must be …", but "gangs[2] 'A': needs members": the
+        # sentence has a subject in either case.
         separator = " " if self.field or not self.owner else ": "
         message = f"{place}{separator}{why}" if place else why
         return BadInput(message, file=self.file, line=self.raw.line, path=self.path)
@@ -51,6 +53,7 @@ class Spot:
         try:
             return parse(self.value)
         except BadText as bad:
+            # Without its cause: a user reads one line, and the parser's own traceback would stand above it.
             raise self.fail(str(bad)) from None
 
     # ---- containers
@@ -59,6 +62,7 @@ class Spot:
         """A mapping with these keys and no others."""
         found = self._mapping()
         for key, inner in found.items():
+            # Unknown keys are refused, never skipped: a misspelt `walltime` would plan a day.
             if key not in valid:
                 place = f"{self.field}." if self.field else ""
                 message = f"unknown key {place}{key[:40]}; {suggest(key, valid)}"
@@ -70,6 +74,7 @@ class Spot:
         """A mapping with free keys, such as labels or resources."""
         found = [(key, self._child(key, inner)) for key, inner in self._mapping().items()]
         for key, spot in found:
+            # Keys are names as much as values are, and are printed in reports and reasons.
             _check_word(key, spot)
         return found
 
@@ -86,6 +91,8 @@ class Spot:
     def titled(self) -> Spot:
         """The same spot as an entry of its own, called by its path and name in messages."""
         name = self.value.get("name") if isinstance(self.value, dict) else None
+        # Before the entry has been checked, so that its first refusal can name it;
+        # what is no text leaves the path alone.
         word = name.text if isinstance(name, Raw) and name.text is not None else getattr(name, "value", None)
         title = f"{self.path} '{word[:40]}'" if isinstance(word, str) else self.path
         return Spot(self.raw, self.file, title, "", self.path)
@@ -95,6 +102,7 @@ class Spot:
     def text(self) -> str:
         """A word, as it was written; numbers and true_runs are words too where a word is asked for."""
         value = self.value
+        # As it was written: YAML has made a number of `007` and a truth of `yes` by now.
         if self.raw.text is not None and not isinstance(value, (dict, list)):
             value = self.raw.text
         elif isinstance(value, bool):
@@ -109,8 +117,10 @@ class Spot:
     def integer(self, least: int, most: int) -> int:
         """A whole number within bounds."""
         value = self.value
+        # JSON of some tools writes 4.0 for 4, which is no slip.
         if isinstance(value, float) and value.is_integer():
             value = int(value)
+        # True is an int to Python: `members: yes` would be one member.
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(f"must be a whole number (got {show(value)})")
         if value < least:
@@ -138,6 +148,7 @@ class Spot:
 
     def amounts(self, parse: Callable[[object, str], int] = amount) -> dict[str, int]:
         """A mapping of resource kinds to amounts in engine units."""
+        # A partial and not a closure in the comprehension, which would see the last kind only.
         return {kind: spot.parsed(partial(_swapped, parse, kind)) for kind, spot in self.pairs()}
 
     def hosts(self) -> list[str]:
@@ -181,6 +192,7 @@ class Fields:
     def get(self, key: str) -> Spot | None:
         """The value of a key, or None if it is not said."""
         raw = self.inner.get(key)
+        # `walltime:` with nothing behind it is what a template leaves empty: not said.
         return None if raw is None or raw.value is None else self.spot._child(key, raw)  # noqa: SLF001 - one noun
 
     def need(self, key: str, example: str) -> Spot:
@@ -224,5 +236,6 @@ def _check_word(word: str, spot: Spot) -> None:
         spot.refuse("must not be empty")
     if len(word) > _NAME_CHARS_MAX:
         spot.refuse(f"is longer than {_NAME_CHARS_MAX} characters (got {show(word)})")
+    # Names go to terminals, logs and file names; a newline or an escape in one would speak for somebody else.
     if not word.isprintable():
         spot.refuse(f"must be printable text on one line (got {show(word)})")

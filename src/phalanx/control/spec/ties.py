@@ -25,6 +25,7 @@ def parse_together(spot: Spot | None) -> Together | None:
     """A bare word, to be counted later, or {word, gangs} where they arrive one by one."""
     if spot is None:
         return None
+    # Counted later: how many of a bare word there are is known at the end of the file.
     if not isinstance(spot.value, dict):
         return Together(spot.text(), _COUNT_UNKNOWN)
     fields = spot.fields(TOGETHER_KEYS)
@@ -40,9 +41,11 @@ def complete_groups(gangs: Sequence[Gang], entries: Sequence[Spot]) -> list[Gang
             groups.setdefault(gang.together.word, []).append(index)
     whole = list(gangs)
     for word, members in groups.items():
+        # One object for all of them, and the refusal at the last: that is the entry by which it became wrong.
         together = Together(word, _count_group(word, [gangs[index] for index in members], entries[members[-1]]))
         first = gangs[members[0]]
         for index in members:
+            # One queue (rule 15, together): a turn has one standing and is charged in one place of the tree.
             if gangs[index].queue != first.queue:
                 here, there = f"in queue {show(gangs[index].queue)}", f"{show(first.name)} in {show(first.queue)}"
                 entries[index].refuse(f"together {show(word)} is {here}, and {there}; they must share one queue")
@@ -55,6 +58,7 @@ def _count_group(word: str, members: Sequence[Gang], last: Spot) -> int:
     if len(stated) > 1:
         last.refuse(f"together {show(word)} is said to have {' and '.join(map(str, sorted(stated)))} gangs; which?")
     count = stated.pop() if stated else len(members)
+    # More announced than are here is fine: the others may be submitted later, one by one.
     if count < len(members):
         last.refuse(f"together {show(word)} is said to have {count} gangs, and this is number {len(members)}")
     return count
@@ -65,6 +69,7 @@ def check_after(gangs: Sequence[Gang], entries: Sequence[Spot]) -> None:
     entry_by_name = {gang.name: entry for gang, entry in zip(gangs, entries, strict=True)}
     for gang, entry in zip(gangs, entries, strict=True):
         for name in gang.after.names:
+            # Within one file nobody is yet to come, so that an unknown name is a slip and would wait for ever.
             if name not in entry_by_name:
                 entry.refuse(f"after names no gang of this file: {show(name)}; {suggest(name, entry_by_name)}")
     cycle = find_cycle({gang.name: gang.after.names for gang in gangs})
@@ -82,6 +87,7 @@ def _check_groups_wait_outwards(gangs: Sequence[Gang], entry_by_name: dict[str, 
         waits.setdefault(unit[gang.name], []).extend(unit[name] for name in gang.after.names)
     cycle = find_cycle(waits)
     if cycle:
+        # There is one: a circle without groups was found above.
         group = next(name for name in cycle if name.startswith("\0"))
         entry = next(entry_by_name[gang.name] for gang in gangs if unit[gang.name] == group and gang.after.names)
         path = " → ".join(name.removeprefix("\0") for name in cycle)

@@ -23,6 +23,7 @@ def parse_maintenance(spot: Spot | None, nodes: Collection[str]) -> list[Window]
     for index, entry in enumerate(spot.items() if spot else ()):
         fields = entry.titled().fields(MAINTENANCE_KEYS)
         name = fields.get("name")
+        # A name for everybody: reasons, reports and dumps speak of windows by name.
         windows.append(_window(fields, name.text() if name else f"maintenance-{index}", nodes))
     return windows
 
@@ -33,7 +34,9 @@ def parse_reservations(spot: Spot | None, nodes: Collection[str], queues: Collec
     for index, entry in enumerate(spot.items() if spot else ()):
         fields = entry.titled().fields(RESERVATION_KEYS)
         users = [item.text() for item in _listed(fields, "users")]
+        # Queues must be of this file, users need not: people are known by nothing but what they submit.
         below = [item.one_of(queues, "queue") for item in _listed(fields, "queues")]
+        # An empty list would exempt nobody and be a maintenance window under another name.
         if not users and not below:
             entry.titled().refuse("needs users or queues; nodes kept from everybody belong under maintenance")
         name = fields.get("name")
@@ -56,6 +59,7 @@ def _window(fields: Fields, name: str, nodes: Collection[str]) -> Window:
     start_us = fields.need("at", "at: 2h").time_us()
     length = fields.get("for")
     length_us = length.length_us() if length else LENGTH_US_UNKNOWN
+    # Each node once, in the order written: overlapping host lists are no slip.
     return Window(name, tuple(dict.fromkeys(check_nodes(where, nodes))), start_us, start_us + length_us)
 
 

@@ -26,6 +26,7 @@ _RESTARTS: Final = Gang("", ()).max_restarts
 
 def seconds(us: int) -> int | float:
     """Microseconds as seconds, exactly: reading them gives the same microseconds."""
+    # A float with six decimals is exact up to 2^53 µs, which is 285 years; the longest time that can be written is 100.
     return us / SECOND_US if us % SECOND_US else us // SECOND_US
 
 
@@ -39,6 +40,7 @@ def gang_tree(gang: Gang) -> Tree:
     tree: Tree = {"name": gang.name, "submit": seconds(gang.submit_us)}
     queue = gang.queue if gang.queue != DEFAULT_QUEUE else ""
     tree |= _said(queue=queue, user=gang.user, priority=gang.priority)
+    # Only what the short form can say: a sole role's own topology would come back as the gang's.
     if len(gang.roles) == 1 and gang.roles[0].name == SOLE_ROLE and gang.roles[0].topology == Topology():
         tree |= _shape_tree(gang.roles[0])
     else:
@@ -48,6 +50,7 @@ def gang_tree(gang: Gang) -> Tree:
         ]
     tree |= _said(topology=_topology_tree(gang.topology))
     if gang.together is not None:
+        # With the count: a bare word means all of the file, and a dump may have only some of them left.
         tree["together"] = {"word": gang.together.word, "gangs": gang.together.gangs}
     times = {
         "walltime": gang.walltime_us,
@@ -56,10 +59,12 @@ def gang_tree(gang: Gang) -> Tree:
         "resize_pause": gang.resize_pause_us,
         "startup": gang.startup_us,
     }
+    # None and 0 alike: of those that may be 0 it is the default, of the others 0 is refused.
     tree |= {key: seconds(us) for key, us in times.items() if us}
     tree |= _said(preemptible=gang.preemptible, hold=gang.hold)
     if gang.snapshot is not None:
         habit = {"every": gang.snapshot.every_us, "stall": gang.snapshot.stall_us, "restore": gang.snapshot.restore_us}
+        # `every` is never 0, so that the key that the reader needs is always there.
         tree["snapshot"] = {key: seconds(us) for key, us in habit.items() if us}
     if gang.after.names:
         tree["after"] = {"any": list(gang.after.names)} if gang.after.any_end else list(gang.after.names)
@@ -80,6 +85,7 @@ def queue_tree(queue: Queue) -> Tree:
     tree: Tree = {"name": queue.name}
     if queue.parent != ROOT:
         tree["parent"] = queue.parent
+    # By hand: its default is 1, which `_said` would write.
     if queue.weight != 1:
         tree["weight"] = queue.weight
     return tree | _said(guarantee=amounts_tree(queue.guarantee), limit=amounts_tree(queue.limit))
@@ -87,6 +93,7 @@ def queue_tree(queue: Queue) -> Tree:
 
 def policy_tree(name: str, options: Mapping[str, object]) -> Tree:
     """`policy:` as a mapping of options with the name among them."""
+    # `type` and not isinstance: `rotate: true` is an option too, and True an int.
     return {"name": name} | {
         key: seconds(value) if key in LENGTHS and type(value) is int else value for key, value in options.items()
     }
@@ -102,6 +109,8 @@ def _sizes_tree(sizes: Sizes) -> int | Tree:
     if not sizes.elastic:
         return sizes.least
     step = sizes.allowed[1] - sizes.allowed[0]
+    # Tried out rather than worked out: whatever the reader would make of the range
+    # is compared with the sizes themselves.
     if sizes == sizes_between(sizes.least, sizes.most, step):
         return {"min": sizes.least, "max": sizes.most, **({"step": step} if step > 1 else {})}
     return {"sizes": list(sizes.allowed)}

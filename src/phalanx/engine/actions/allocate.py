@@ -39,6 +39,8 @@ class Walk:
         """Nobody is blocked yet: every placement key is visited."""
         self.session, self.turns, self.calendar = session, turns, calendar
         self.now = session.snapshot.now_us
+        # By placement key and not by turn: reservations are counted per pool of nodes
+        # (rule 2), and turns of one key share it.
         self.mode = np.zeros(len(turns.keys), dtype=np.int8)
         self.blocked: list[int] = []  # turns that have a reservation, or stop those behind them
         self.started = np.zeros(len(turns), dtype=np.bool_)
@@ -47,6 +49,7 @@ class Walk:
         self.finder = None if session.reclaimable is None else RoomFinder(session, turns, calendar, session.reclaimable)
         self._ahead = np.zeros(len(turns.keys), dtype=np.int64)  # blocked turns whose nodes each key could use
         self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
+        # As plain numbers: a visit reads two of them, and one element of an array is many times as slow to read.
         self._sizes = turns.size.tolist()
         self._key_index = turns.key_index.tolist()
 
@@ -60,10 +63,13 @@ class Walk:
             stretch = queues.next_stretch()
             queues.done(self._pass_over(stretch, fill=fill, until_start=queues.moves))
         if self.session.policy.fill == "shortest" and self.blocked:
+            # Only those who fill: whoever had fewer than K ahead was tried in its turn.
             waiting = ~self.started & (self.mode[self.turns.key_index] == FILL)
             waiting[self.blocked] = False  # they have their reservation, and fill nothing
             left = np.flatnonzero(waiting)
             lengths = self.turns.least_lengths(self.session)[left]
+            # After everybody had their turn, so that no short gang takes what one ahead of it could have started on.
+            # Stable: of equal lengths the policy's order.
             self._pass_over(left[np.argsort(lengths, kind="stable")], fill=True)
 
     def _pass_over(self, order: IntArray, *, fill: bool, until_start: bool = False) -> int:
@@ -71,6 +77,7 @@ class Walk:
         if len(order) <= SHORT or not self.calendar.dismisses:
             return self._pass_one_by_one(order.tolist(), fill=fill, until_start=until_start)
         at = 0
+        # Until somebody is blocked nobody can be dismissed by a glance, and looking over a block would be for nothing.
         while at < len(order) and not self.blocked and self.limit_caps is None:
             turn = int(order[at])
             self._visit(turn)  # nobody is blocked yet, so everybody is looked at
@@ -80,6 +87,8 @@ class Walk:
         while at < len(order):
             if self.session.policy.stops and self.blocked and bool((self.mode == STOPPED).all()):
                 break
+            # Looked over anew after each visit: what a start took may have made the rest of the block
+            # hopeless, and a block bounds what that costs.
             block = order[at : at + BLOCK]
             look = self._worth_a_look(block, fill=fill)
             hit = int(look.argmax())
@@ -95,10 +104,13 @@ class Walk:
 
     def _pass_one_by_one(self, order: Sequence[int], *, fill: bool, until_start: bool) -> int:
         """The same turn by turn: below some dozens of turns that is cheaper than arrays."""
+        # Whoever may take room is not dismissed for lack of free places:
+        # `RoomFinder.might_help` is asked in blocks only.
         dismisses = self.calendar.dismisses and self.finder is None
         for at, turn in enumerate(order):
             index, size = self._key_index[turn], self._sizes[turn]
             mode = self.mode[index]
+            # Those who fill in another order come later, in `run`.
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
             if dismisses:
@@ -121,12 +133,15 @@ class Walk:
         if self.limit_caps is not None:
             look &= self.turns.size[block] <= self.limit_caps[self.turns.queue[block], index]
         if self.finder is not None:
+            # After the limits, which it lifts again: somebody below the same ceiling may make way.
             look |= self.finder.might_help(block, self.mode, fill=fill)
         return look
 
     def _visit(self, turn: int) -> None:
         index, size = self._key_index[turn], self._sizes[turn]
         key = self.turns.keys[index]
+        # First of all, also for those who return at once: a promise that is not taken up
+        # would stay claimed for the whole walk.
         self.calendar.open_turn(turn)
         if size > self._service_ceiling(index, key):
             return  # not on the nodes in service even if empty: it neither reserves nor blocks
@@ -134,6 +149,7 @@ class Walk:
         if self.limit_caps is not None and self._over_limit(turn, index, key.form, size):
             self._make_room(turn, key, filling=filling)  # somebody below the ceiling may make way
             return
+        # Sums before views: most fillers of a long queue end here, and the reservation need never be worked out.
         if filling and self.calendar.delays_surely(turn) and not self.turns.may_be_guest(self.session, turn):
             self._make_room(turn, key, filling=True)
             return
@@ -142,6 +158,8 @@ class Walk:
         outcome = self._try_offers(turn)
         if outcome is not None:
             self._start(turn, *outcome)
+        # Only a turn that did not merely fill blocks, and only one that is known not to fit: a search
+        # that gave up may not hold up those behind it.
         elif not self._make_room(turn, key, filling=filling) and not filling and turn not in self.undecided:
             self._block(turn, key)
 
@@ -162,6 +180,8 @@ class Walk:
                 return offer, places, Guest.NO
             if self.calendar.gave_up:
                 self.undecided.add(turn)
+            # Before a smaller size: a moldable gang gets the largest that fits at its
+            # start (rule 1), as a guest or not.
             if lodges:
                 lodging = self.calendar.find_as_guest(turn, offer)
                 if lodging is not None:
@@ -173,10 +193,12 @@ class Walk:
         """Neither over a ceiling now, nor in the way of a reservation that will need it."""
         if find_over_limit(self.session, self.turns, turn, offer) is not None:
             return False
+        # As with places: only a stated or predicted walltime proves an end (rule 7).
         gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
         return leaves_limits(self.session, self.turns, turn, offer, gone_us, self.calendar.list_reserved())
 
     def _start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
+        # The session before the calendar: the long one reads the ends that this has just written.
         start_turn(self.session, self.turns, turn, offer, places, guest=guest)
         self.started[turn] = True
         self.calendar.start(turn, offer, places, guest)
@@ -185,8 +207,10 @@ class Walk:
         """Start a blocked turn at the expense of running gangs, if anybody lets it."""
         if self.finder is None:
             return False
+        # Before anything is looked for: what the trial views may use depends on where the reservations lie.
         if filling:
             self.calendar.look_ahead()
+        # What it is owed comes last: guests leave only if nothing gentler lets the owner in (decision 17).
         found = self.finder.find(turn, key, filling=filling) or self._call_in(turn)
         if found is None:
             return False
@@ -205,8 +229,10 @@ class Walk:
         assert self.finder is not None
         self.finder.commit(found, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
         self.calendar.forget_refusals()
+        # Releases first, then the claimant, then those who were moved: each sits on what the one before has left.
         self._start(turn, found.offer, self.calendar.hold(found.offer.form, found.places), Guest.NO)
         self.finder.settle_moves(found)
+        # Usage has gone down with the releases, so that sizes remembered as too large may fit again.
         self.limit_caps = self.turns.queue_caps(self.session) if self.session.limits.any else None
 
     # ------------------------------------------------------------------ ceilings
@@ -220,6 +246,7 @@ class Walk:
     def _over_limit(self, turn: int, index: int, form: Form, size: int) -> bool:
         """Whether a ceiling forbids the start; its size is then remembered, since usage only grows in a walk."""
         over = find_over_limit(self.session, self.turns, turn, Offer(form, size, 0))
+        # Not a user's limit: another user of the queue may start the same size.
         if over is not None and over.code is Code.QUEUE_LIMIT and self.limit_caps is not None:
             queue = int(self.turns.queue[turn])
             self.limit_caps[queue, index] = min(int(self.limit_caps[queue, index]), size - 1)
@@ -232,14 +259,18 @@ class Walk:
         policy = self.session.policy
         if policy.reservations == 0 and not policy.stops:
             return
+        # No instant was found although it fits the empty nodes: nobody knows when, so
+        # it may not hold up those behind it.
         if not self.calendar.reserve(turn, key):
             self.undecided.add(turn)
             return
         self.blocked.append(turn)
         if policy.reservations > len(self.turns):
             return  # there are not as many turns as there may be reservations: nobody ever only fills
+        # By candidate nodes and not by reserved places (decision 5): the stop of `fcfs` has no places to compare.
         self._count_ahead(self.session.pool_of(key))
         if policy.stops:
+            # One is enough: behind the first blocked gang of its pool nobody passes.
             self.mode[self._ahead > 0] = STOPPED
         else:
             self.mode[self._ahead >= policy.reservations] = FILL
@@ -249,6 +280,7 @@ class Walk:
         if len(self.turns.keys) == 1:
             self._ahead += 1
             return
+        # Keys differ in sizes, shapes and wishes, and mostly have the same pool.
         pools: dict[bytes, bool] = {}
         for index, other in enumerate(self.turns.keys):
             if self.mode[index] != VISIT:

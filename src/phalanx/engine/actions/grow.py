@@ -66,16 +66,23 @@ class Growth:
         self.calendar, self.ahead_us = calendar, ahead_us
         self.now = self.session.snapshot.now_us
         self.wake_us = NEVER
+        # By how long the room must be good for: many growers ask the same, and a trial view is a copy of the cluster.
         self._views: dict[tuple[int, int], View] = {}
         self._many_queues = False
 
     def run(self) -> None:
         """Grow whoever gains most, again and again, until nothing fits."""
         growers = [*self._starters(), *self._runners()]
+        # Only who has a next step counts as a queue that competes: a standing is dear,
+        # and with one queue nobody compares it.
         growers = [grower for grower in growers if self._next_step(grower) is not None]
         self._many_queues = len({grower.queue for grower in growers}) > 1
         while growers:
+            # Chosen anew after each step and not in rounds: every step changes the gain of
+            # the next (curves bend) and the standing.
             best = min(growers, key=self._key)
+            # Who found no room is out for good: within this loop room only shrinks, but for a growth that does not pay
+            # and is taken back. What that leaves is for the next cycle.
             if not self._step(best) or self._next_step(best) is None:
                 growers.remove(best)
                 self._finish(best)
@@ -89,6 +96,8 @@ class Growth:
             if not gang.elastic:
                 continue
             queue, user = self.session.owner_of(bind.gang)
+            # Rule 7: only a stated or predicted walltime proves an end. The default plans the calendar and proves
+            # nothing, so such a gang grows beside reservations, or as a guest.
             gone_us = self.now + bind.length_us if self.session.proven(bind.gang) else NEVER
             grower = Grower(bind.gang, gang, queue, user, bind.seats, curve_of(snapshot, bind.gang), gone_us, None, at)
             grower.guest, grower.first = bind.guest, sizes_of(bind.seats)
@@ -100,10 +109,13 @@ class Growth:
         if reclaimable is None or not self.session.policy.grows:
             return []
         for occupant in reclaimable.occupants:
+            # A moved gang restores from its snapshot first; a pinned one has the size that somebody wants.
             if not occupant.gang.elastic or occupant.gone or occupant.moved or occupant.exact:
                 continue
             if occupant.changed:  # its cool-down begins with this plan
                 rest_us = max(COOL_LEAST_US, COOL_PAUSES * occupant.gang.resize_pause_us)
+                # Nothing happens when a rest is over, so that nobody would look again:
+                # the plan has to say when (rule 5).
                 self.wake_us = min(self.wake_us, self.now + rest_us)
                 continue
             cool_us = int(snapshot.running.cool_until_us[occupant.row])
@@ -122,6 +134,9 @@ class Growth:
                 occupant,
             )
             grower.guest, grower.first = occupant.guest, sizes_of(occupant.seats)
+            # At its largest at best: whoever would not gain its pause back even so need not be tried step
+            # by step. One step may not pay where several together do, so the question is asked of the end,
+            # here and in `_finish`, and not of each step.
             most = speedup_at(curve, elastic_members(occupant.gang, tuple(r.sizes.most for r in occupant.gang.roles)))
             if self._pays(grower, most, self.now + SHORTEST_US):
                 found.append(grower)
@@ -129,14 +144,19 @@ class Growth:
 
     def _pays(self, grower: Grower, speed: float, until_us: int) -> bool:
         """Whether a change to this speed, which may have to be undone at an instant, saves more than it costs."""
+        # Starting at more costs nothing more: it binds once, with its surplus and without a pause (rule 1).
         if grower.occupant is None:
             return True
         before = speedup_at(grower.curve, elastic_members(grower.gang, grower.first))
         left_us = grower.occupant.end_us - self.now
+        # Rule 16, growth pays: remaining(n) > pause + remaining(n'), and remaining scales with the ratio of speeds.
         if left_us <= grower.pause_us + left_us * before / speed:
             return False
         if until_us <= self.now + SHORTEST_US or until_us >= grower.occupant.end_us:
             return True
+        # What is lent has to go back at `until_us`. Until then it works (span - pause) at the new
+        # speed, and then pays a second pause to shrink, in which it would have worked at the old one.
+        # More than span at the old speed, or it stays.
         span = until_us - self.now
         return (span - grower.pause_us) * speed - grower.pause_us * before > span * before
 
@@ -152,9 +172,14 @@ class Growth:
         sizes[role] = size
         gain = speedup_at(grower.curve, elastic_members(grower.gang, tuple(sizes))) - grower.speed()
         each = self.session.need_of(grower.gang, role).vector
+        # Per device, and devices are column 0 where there are any: what is scarce is what a gain has to be worth.
+        # Without devices, or for a role that asks for none, per unit of everything, or per member.
         weight = max(1, int(each.sum()) if self.session.fleet.device_column < 0 else int(each[0]) or 1)
+        # Rule 11 (growth): entitlement only orders who grows first between queues; limits and reservations bound it.
         standing: StandingKey = self.session.standing.key(grower.queue) if self._many_queues else ()
         gained = sum(sizes_of(grower.seats)) - sum(grower.first)
+        # Rounded, since gains are floats: equal gangs must tie exactly, and then take turns by who has gained least.
+        # Otherwise the first of two equal gangs would grow to its most before the second gets anything.
         return standing, -round(gain / (more * weight), 12), gained, grower.number
 
     def _next_step(self, grower: Grower) -> tuple[int, int] | None:
@@ -163,8 +188,11 @@ class Growth:
         for index, role in enumerate(grower.gang.roles):
             now = grower.seats[index].members
             larger = next((size for size in role.sizes.allowed if size > now), None)
+            # A gang that starts pinned grows up to its wish here and no further; one that
+            # runs pinned is not a grower at all.
             pinned = self.session.snapshot.pins.get(grower.number, larger)
             if larger is not None and pinned is not None and larger <= pinned:
+                # The role furthest from its most, so that roles grow together; equal ones by index.
                 steps.append((now / role.sizes.most, index, larger))
         return min(steps)[1:] if steps else None
 
@@ -178,16 +206,21 @@ class Growth:
         need = self.session.need_of(grower.gang, role)
         if self.session.limits.check(grower.queue, grower.user, need.vector * count) is not None:
             return False
+        # A whole guest leaves with everything when the owner comes, so what it gains may lie under the reservation too.
         gone_us = self.now + 1 if grower.guest is Guest.WHOLE else grower.gone_us
         more = self._extend(grower, role, count, gone_us)
+        # Own room before lent room. Whoever is gone before anything begins asked about room that is not lent in any
+        # case: to lend it some would be the same question again.
         lent = more is None and gone_us > self.ahead_us
         if lent:
             gone_us = self.now + 1
             more = self._extend(grower, role, count, gone_us)
         if more is None:
             return False
+        # The kind only rises (decision 10): its minimum may stay, so that only what is above it can be called back.
         if lent and grower.guest is Guest.NO:
             grower.guest = Guest.SURPLUS
+        # Taken step by step and not once at the end: the next step, of anybody, must see it gone.
         self.transaction.take(grower, more, gone_us)
         grower.gained.append((more, gone_us))
         seats = list(grower.seats)
@@ -215,12 +248,14 @@ class Growth:
     # ------------------------------------------------------------------ results
 
     def _finish(self, grower: Grower) -> None:
+        # Nothing was gained, so nothing is told: a resize to the same size would cost a pause.
         if not grower.gained:
             return
         if grower.occupant is None:
             self._rebind(grower)
             return
         lent = any(gone_us == self.now + 1 for _, gone_us in grower.gained)
+        # Judged once, by what it got in the end. One pause is paid for all its steps, so no step alone could answer.
         if not self._pays(grower, grower.speed(), self.ahead_us if lent else NEVER):
             self._revert(grower)
             return
@@ -232,8 +267,12 @@ class Growth:
         fleet, bind = self.session.fleet, self.session.binds[grower.at]
         most = elastic_members(grower.gang, tuple(role.sizes.most for role in grower.gang.roles))
         now = elastic_members(grower.gang, sizes_of(grower.seats))
+        # From what was stated at the largest size (rule 6), not from the length at
+        # its least: scaling twice rounds twice.
         length = scaled_us(self.session.length_of(grower.number), grower.curve, most, now)
         seats = tuple(
+            # Nobody has a rank yet, so neighbours may get neighbouring ones. A gang that runs
+            # keeps its ranks: new members come last.
             each if _grouped(grower.gang, each.role) else _in_topology_order(fleet.walk_rank, each)
             for each in grower.seats
         )
@@ -241,6 +280,8 @@ class Growth:
 
     def _revert(self, grower: Grower) -> None:
         """It does not pay after all."""
+        # With the very instants at which each was taken: the calendar took them
+        # until then, and gives back what it took.
         for seats, gone_us in grower.gained:
             self.transaction.take_back(grower, seats, gone_us)
         self._views = {}

@@ -35,6 +35,8 @@ SHORT = 64
 
 def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether this walk is exact here: one form, one queue, no wish about places, no ceilings or windows."""
+    # Each of these brings in something that a sum over the cluster cannot see: another shape, a ceiling of some, a time
+    # or a place for some, promises, or more than one start ahead.
     if len(snapshot.forms) != 1 or snapshot.hints.limited:
         return False
     if snapshot.windows or snapshot.group_forms or snapshot.judged:
@@ -61,10 +63,13 @@ def _find_ground(fleet: Fleet, form: Form, usable: BoolArray) -> _Ground:
         mask = need.allowed & usable
         plain = form.open_size and role.require < 0 and role.prefer < 0 and role.segment_size <= 1
         exact = plain and need.missing is None and len(need.columns) == 1
+        # One kind, and no other on the nodes: else places of equal room differ by
+        # what they leave of the rest (rule 15).
         exact = exact and not (need.unasked or need.share)
         # Any device is as good as another only where none is nearer to its neighbours.
         exact = exact and not (need.whole and fleet.islands)
         one_each = exact and fleet.walk_trivial and len(fleet.levels) == 1
+        # Then all free nodes are equal, and every step of the choice but the lowest index falls away.
         one_each = one_each and bool((fleet.capacity[:, need.columns[0]] == need.amounts[0]).all())
         most = empty_ceiling(fleet, form, usable) if exact else 0
         found = _Ground(form, need, usable, mask, bool(mask.all()), exact, one_each, most, {})
@@ -127,9 +132,11 @@ class SingleFormWalk:
         if not len(rows):
             return True
         sizes = pending.size[rows]
+        # An elastic gang has several sizes to try and surplus to take: those are questions about places and curves.
         if self.snapshot.hints.has_elastic and bool(pending.elastic[rows].any()):
             return False
         first: list[int] = sizes[:SHORT].tolist()
+        # Somebody is larger than the cluster: whether it can never run or only not now is for the general walk to tell.
         if (max(first) if len(rows) <= SHORT else int(np.maximum.reduce(sizes))) > self._ground.most:
             return False
         head = 0
@@ -137,12 +144,14 @@ class SingleFormWalk:
             self._start(int(rows[head]), size, self.now, self._free)
             head += 1
         room = self.room
+        # Everybody started, or nobody may pass the first who did not (fcfs).
         if head == len(rows) or not policy.reservations:
             return True
         if len(rows) <= SHORT:
             behind = [at for at in range(head + 1, len(rows)) if first[at] <= room]
         else:
             behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
+        # Nobody small enough is left: when the head starts is then nobody's question, but the ledger's.
         if behind or (ledger and room):
             return self._fill(policy, int(sizes[head]), rows[behind])
         return True
@@ -179,6 +188,7 @@ class SingleFormWalk:
         return seats[0]
 
     def _sit_alone(self, size: int) -> tuple[Seats, ...]:
+        # Seats are values and nobody writes to them, so that all gangs of one size may share them.
         seats = self._ground.seats_by_size.get(size)
         if seats is None:
             nodes, counts = np.zeros(1, dtype=np.int64), np.array([size])
@@ -214,6 +224,7 @@ class SingleFormWalk:
     def _fill(self, policy: Policy, head: int, rows: IntArray) -> bool:
         """Let those pass who end by the head's start, or fit beside it then; False if somebody may be its guest."""
         pending, now_us = self.pending, self.snapshot.now_us
+        # EASY's two numbers: the shadow time, and the extra slots that are left beside the head then.
         gone_by, extra = find_start(*self._ends_in_all(), head - self.room)
         if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, gone_by):
             return False
@@ -243,6 +254,7 @@ class SingleFormWalk:
                 # Reserved but idle places are for those who end in time: they leave the others to the long ones.
                 idle = self.now - np.minimum(self.now, left.slots)
                 self._start(row, size, self.now, self._free, idle)
+            # Whoever is gone in time gives its slots back before the head comes; only who stays uses up what is extra.
             extra -= size * long
         self.reserved = max(0, self.room - extra) if gone_by != NEVER else 0
         return True
@@ -318,6 +330,7 @@ def find_start(end: IntArray, gain: IntArray | Int32Array, missing: int) -> tupl
     """When ends have given back what is missing, and how much more they have given by then."""
     if len(end) <= SHORT:
         return _find_start_short(end.tolist(), gain.tolist(), missing)
+    # Ends of one instant count together below (`side="right"`), so that their order does not matter.
     order = end.argsort(kind="stable")
     end, total = end[order], gain[order].cumsum()
     at = int(total.searchsorted(missing))
@@ -331,6 +344,7 @@ def _find_start_short(ends: list[int], gains: list[int], missing: int) -> tuple[
     """The same, one end after the other."""
     gone_by = NEVER
     for end, gain in sorted(zip(ends, gains, strict=True)):
+        # Past the instant at which enough is free: what ends later leaves nothing beside the head then.
         if end > gone_by:
             break
         missing -= gain

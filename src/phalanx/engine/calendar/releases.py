@@ -32,11 +32,15 @@ def collect_ends(session: Session, pool: BoolArray | None = None, *, guests_leav
     `guests_leave`: for the owner of a reservation, who may send them away; everybody else waits for their ends.
     `pool`: the nodes that the owner could use. A guest with its surplus only keeps its least outside, where it can.
     """
+    # The pool matters only where somebody's surplus leaves and its least stays, and
+    # where those are depends on who asks.
     lodging = session.reclaimable is not None and session.reclaimable.lodges_surplus
+    # Starts and releases only add up within a cycle, so that two counts say whether anything changed since.
     at = (len(session.bound), session.taken_back, pool.tobytes() if lodging and pool is not None else b"")
     if guests_leave and session.ends is not None and session.ends[0] == at:
         return session.ends[1]
     ends = _collect_ends(session, pool, guests_leave=guests_leave)
+    # Only the owner's answer is remembered: it is the one that every reservation asks for, again and again.
     if guests_leave:
         session.ends = (at, ends)
     return ends
@@ -47,11 +51,14 @@ def _collect_ends(session: Session, pool: BoolArray | None, *, guests_leave: boo
     alive, told = snapshot.allocations.alive, _list_told(session, pool, guests_leave=guests_leave)
     if told:
         rows_told = np.array([row for row, _ in told], dtype=np.int64)
+        # Their rows in the snapshot are out of date or mean something else to the owner:
+        # left in, they would be counted twice.
         alive = alive & ~np.isin(snapshot.allocations.running, rows_told)
     rows = alive.nonzero()[0]
     end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
     node = snapshot.allocations.node[rows]
     taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
+    # Nothing was started or given back yet, and nobody is a guest: the snapshot's columns are the answer.
     if not session.bound and not told:
         return Ends(node, end, taken, devices)
     nodes, ends, takens, all_devices = [node], [end], [taken], [devices]
@@ -81,6 +88,7 @@ def _list_told(
         return told
     now = session.snapshot.now_us
     for occupant in session.reclaimable.occupants:
+        # To everybody but the owner a guest is somebody who runs until its end.
         guest = occupant.guest if guests_leave else Guest.NO
         if not occupant.changed and not guest:
             continue
@@ -88,6 +96,8 @@ def _list_told(
         for seats in () if occupant.gone else occupant.seats:
             need = session.need_of(occupant.gang, seats.role)
             if guest is not Guest.SURPLUS:
+                # The next microsecond and not now: its seats are busy at this instant, so that the owner cannot be told
+                # to start at once without sending it away.
                 seated.append((need, seats, now + 1 if guest else occupant.end_us))
                 continue
             core = _keep_least(session, occupant, seats, pool)
@@ -104,6 +114,7 @@ def _keep_least(session: Session, occupant: Occupant, seats: Seats, pool: BoolAr
     """
     shape, surplus = occupant.gang.roles[seats.role].shape, occupant.surplus(seats.role)
     if pool is None:
+        # Whoever asks about no pool asks about all nodes, and then the last ranks are as good as any.
         return drop_tail(session.fleet, shape, seats, surplus)
     last_first = list(zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True))[::-1]
     leaving: dict[int, int] = {}
@@ -115,13 +126,17 @@ def _keep_least(session: Session, occupant: Occupant, seats: Seats, pool: BoolAr
 def view_at(session: Session, ends: Ends, at_us: int) -> View:
     """What is free once everything that ends by an instant has ended."""
     gone = ends.end_us <= at_us
+    # From the session's view and not from the snapshot: what this plan took and gave back is in it.
     free, device_free = session.view.free.copy(), session.fleet.device_capacity
     np.add.at(free, ends.node[gone], ends.taken[gone])
     if session.view.shared:
         device_free = session.view.device_free.copy()
         np.add.at(device_free, ends.node[gone], ends.devices[gone])
     elif session.fleet.device_column >= 0:
+        # As long as no device was split any devices will do for a start to come: as many as the amounts
+        # say, without looking up which ones end when.
         device_free = keep_devices(device_free, free[:, session.fleet.device_column])
+    # Whatever is out of service now stays so: when a node comes back is not foreseen, and its return is an event.
     view = View(session.fleet, free, device_free, shared=session.view.shared, usable=session.in_service)
     view.usable_by_exempt = session.view.usable_by_exempt
     return view
@@ -140,11 +155,14 @@ def find_start(
     session: Session, key: PlacementKey, size: int, known_us: int = NEVER, *, guests_leave: bool = True
 ) -> EarliestStart | None:
     """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
+    # Ends on all nodes, whatever the pool: what asks below looks at the pool's slots
+    # only, so one collection serves every key.
     ends = collect_ends(session, session.pool_of(key), guests_leave=guests_leave)
     at_us = known_us if known_us != NEVER else _find_instant(session, ends, key, size)
     if at_us == NEVER:
         return None
     view = view_at(session, ends, at_us)
+    # Rule 3: busy now before free now. What is free now and not reserved can be used by fillers until then.
     wish = Wish(key.form, size, key.exempt, first=_busy_now(session, view, key))
     places = place(view, wish)
     return None if isinstance(places, NoPlace) else EarliestStart(at_us, places, view)
@@ -153,6 +171,7 @@ def find_start(
 def find_shadow(session: Session, key: PlacementKey, size: int) -> tuple[int, int]:
     """When the head could start by sums alone, and how many slots are left beside it; (`NEVER`, 0) if unknown."""
     role = key.form.roles[0]
+    # Where places decide, sums name an instant that may be too early: enough is free then, and no place for it.
     if not key.form.open_size or role.segment_size > 1 or session.view.shared or role.require != ANYWHERE:
         return NEVER, 0
     ends = collect_ends(session, session.pool_of(key))
@@ -178,6 +197,8 @@ def _find_instant(session: Session, ends: Ends, key: PlacementKey, size: int) ->
         row = session.view.slots(role.shape, key.exempt)
         rows = (ends.node, ends.end_us, ends.taken)
         if role.require == ANYWHERE:
+            # Both kernels walk the ends once in order of time; halving asks for a
+            # placement at every step, and is for the rest.
             return find_release(row.need, row.slots, row.mask, session.view.free, rows, size)[0]
         domains = session.fleet.domains[role.require]
         return find_release_by_domain(row.need, row.slots, row.mask, session.view.free, rows, size, domains)
@@ -190,6 +211,8 @@ def _bisect_instant(session: Session, ends: Ends, key: PlacementKey, size: int) 
     low, high = 0, len(instants)
     while low < high:
         middle = (low + high) // 2
+        # Halving needs that what fits once fits from then on. It does: nothing but ends lies ahead in this calendar. A
+        # search that gives up counts as a no, and makes the start later at worst.
         if _fits_at(view_at(session, ends, int(instants[middle])), key, size):
             high = middle
         else:

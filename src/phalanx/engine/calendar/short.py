@@ -89,11 +89,14 @@ class ShortCalendar:
     def worth_a_look(self, block: IntArray) -> BoolArray:
         """Turns not larger than the ceiling of the view they may use, nor refused by sums."""
         index, size = self.turns.key_index[block], self.turns.size[block]
+        # Whoever can be made to leave may start as a guest where it may not stay, so that only room now can dismiss it.
         reclaimable = self.session.snapshot.hints.has_reclaimable
         level = self.instants.searchsorted(self.gone[block]) if self.shadows and not reclaimable else 0
         look: BoolArray = size <= self.ceilings[level, index]
         if self._sums is not None and not self.shadows and not reclaimable:
             sums = self._sums
+            # The EASY rule in one line, for those who ask what the head asks: gone by the
+            # shadow time, or within the extra slots.
             look &= (self.gone[block] <= sums.at_us) | (size <= sums.extra) | (index != sums.index)
         return look
 
@@ -111,6 +114,8 @@ class ShortCalendar:
         is gone by the head's start, or if it fits beside the head then. Most fillers fail this, and failing it
         costs no view of the future.
         """
+        # With a second head the sums of the first do not tell what the second keeps; with
+        # views at hand they tell nothing new.
         if self.shadows or len(self.heads) != 1:
             return False
         index, head = int(self.turns.key_index[turn]), self.heads[0].turn
@@ -119,12 +124,14 @@ class ShortCalendar:
         if self._sums is None:
             self._sums = Sums(index, *find_shadow(self.session, self.turns.keys[index], int(self.turns.size[head])))
         sums = self._sums
+        # NEVER: no end helps the head, so that nobody can delay it.
         late = sums.at_us != NEVER and int(self.gone[turn]) > sums.at_us
         return late and int(self.turns.size[turn]) > sums.extra
 
     def forget_refusals(self) -> None:
         """There is more room than there was."""
         self.ceilings[:] = BIG
+        # Room given back lets the head start earlier, and may leave more beside it.
         self._sums = None
 
     # ------------------------------------------------------------------ starting
@@ -138,12 +145,14 @@ class ShortCalendar:
         if not missing:
             return
         for head in missing:
+            # What sums have found is the instant for places as well: they were asked only where places do not matter.
             known_us = self._sums.at_us if self._sums is not None and len(self.heads) == 1 else NEVER
             head.start = find_start(
                 self.session, self.turns.key_of(head.turn), int(self.turns.size[head.turn]), known_us
             )
         known = [(head.start.at_us, head) for head in self.heads if head.start is not None]
         known.sort(key=lambda each: each[0])
+        # Without a head whose start nobody could find: what has no instant keeps nothing free.
         self.shadows = [head for _, head in known]
         self.instants = np.array([at_us for at_us, _ in known], dtype=np.int64)
         self._make_views()
@@ -154,6 +163,8 @@ class ShortCalendar:
         free, device_free = base.free, base.device_free
         for head in self.shadows:
             assert head.start is not None
+            # The lesser of now and then, kind by kind: whoever stays past the start must fit
+            # both, and in between room only grows.
             free = np.minimum(free, head.start.view.free)
             device_free = self._devices_left(device_free, head.start.view.device_free, free)
             view = View(self.session.fleet, free, device_free, shared=base.shared, usable=self.session.in_service)
@@ -172,8 +183,11 @@ class ShortCalendar:
     def has_room(self, turn: int, offer: Offer, *, lodges: bool) -> bool:
         """By the ceiling of the widest view that it may use, where the offer asks what its key asks."""
         key, index = self.turns.key_of(turn), int(self.turns.key_index[turn])
+        # A form at sizes of its own (several elastic roles) is not what the key's ceiling is about.
         if not (offer.form.open_size or offer.form == key.form):
             return True
+        # searchsorted puts an end that equals a start before it: whoever is gone at that
+        # very instant delays nobody (rule 3).
         level = 0 if lodges or not self.shadows else int(self.instants.searchsorted(self.gone_us(turn, offer)))
         ceiling = find_ceiling(self.views[level], offer.form, key.exempt)
         if ceiling < offer.size:
@@ -188,6 +202,7 @@ class ShortCalendar:
 
     def find_as_guest(self, turn: int, offer: Offer) -> tuple[Places, Guest] | None:
         """Places in the view of now, if that is wider than the one it may stay in."""
+        # Gone before the first start: it may stay where it found no place, and lodging would be the same question.
         if not self.shadows or not int(self.instants.searchsorted(self.gone_us(turn, offer))):
             return None
         places = self._find_in(0, turn, offer)
@@ -211,10 +226,14 @@ class ShortCalendar:
             if ceiling < offer.size:
                 self.ceilings[level, index] = min(int(self.ceilings[level, index]), ceiling)
                 return None
+        # Rule 3: a filler that ends by the shadow time takes reserved-but-idle places
+        # first, and leaves the others to the long.
         first = self._reserved_but_idle(key.exempt) if level == 0 and self.shadows else None
         places = place(view, Wish(offer.form, offer.size, key.exempt, first))
         self.gave_up = isinstance(places, NoPlace) and places.undecided
         if isinstance(places, NoPlace):
+            # A search that gave up has not found that it does not fit: the next one of
+            # its size must be looked at again.
             if not self.gave_up:
                 self.ceilings[level, index] = min(self.ceilings[level, index], offer.size - 1)
             return None
@@ -226,6 +245,7 @@ class ShortCalendar:
 
         def first(role: RoleForm) -> IntArray:
             now = self.views[0].slots(role.shape, exempt).slots
+            # The last view has what no reservation needs, over all pools.
             kept = self.views[-1].slots(role.shape, exempt).slots
             # Between the roles of one gang the first view has moved on already.
             idle: IntArray = np.maximum(now - kept, 0)
@@ -242,10 +262,13 @@ class ShortCalendar:
     def start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
         """The places leave the view of now, and every later one in which their gang is still there."""
         if self._held:
+            # They were taken from the view that answered; from here on `_settle_nodes`
+            # works that view out from now and then.
             undo(self.views[self._held], offer.form, places)
             retake(self.session.view, offer.form, places)
         if not self.shadows:
             return
+        # To a reservation a guest is gone already: its seats are the owner's whenever it comes (rule 8).
         gone_us = self.now if guest else self.gone_us(turn, offer)
         for head in self.shadows:
             if head.start is not None and head.start.at_us < gone_us:
@@ -269,12 +292,15 @@ class ShortCalendar:
         """What may be used from now until then, with releases; a copy of its own."""
         level = int(self.instants.searchsorted(gone_us)) if self.shadows else 0
         base = self.views[level]
+        # It copies nothing before it is written to: a trial without releases costs no copy.
         view = View(self.session.fleet, base.free, base.device_free, shared=base.shared, usable=self.session.in_service)
         view.usable_by_exempt = base.usable_by_exempt
         if not releases:
             return view
         nodes = np.unique(np.concatenate([seats.nodes for release in releases for seats in release.seats]))
         free, devices = self._with_releases(self.session.view, nodes, releases, -1)
+        # Each start that it would still be there at, worked out with the releases: what a victim frees now may have
+        # been counted on at a start anyway, so that the lesser of the two cannot simply be raised.
         for head in self.shadows[:level]:
             assert head.start is not None
             then, then_devices = self._with_releases(head.start.view, nodes, releases, head.start.at_us)
@@ -317,6 +343,7 @@ class ShortCalendar:
         """Seats taken are missing later as well, until they are given back."""
         for head in self.shadows:
             assert head.start is not None
+            # An end at the very start is in time.
             if head.start.at_us < gone_us:
                 head.start.view.take_seats(need, seats, sign)
         if self.shadows:
@@ -326,6 +353,7 @@ class ShortCalendar:
 
     def reserve(self, turn: int, key: PlacementKey) -> bool:
         """The right to a reservation; when it is, somebody may want to know later."""
+        # Not worked out: with nobody left to fill, a pass of a busy cluster never pays for it.
         self.heads.append(Head(turn))
         return True
 
@@ -363,4 +391,5 @@ class ShortCalendar:
 
 def _counted_on(release: Release, at_us: int) -> bool:
     """Whether these seats were counted as free at an instant before anybody was asked to give them back."""
+    # Given back twice, its seats would be free twice at that start, and somebody would be let in over the reservation.
     return release.occupant.end_us <= at_us or bool(release.occupant.guest)

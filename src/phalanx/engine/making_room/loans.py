@@ -50,22 +50,31 @@ class SeatsWanted:
 
 def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) -> list[Release] | None:
     """The releases that make room in a view for an claimant of one role; None if all surplus together does not."""
+    # Members may be picked off any node only where no group of ranks is torn by it;
+    # grouped gangs give tails, further down.
     plain = [loan for loan in loans if not _grouped(loan)]
     best: tuple[tuple[int, int], list[Release]] | None = None
+    # With shares of devices two members that fit by amount may not fit by device, so
+    # that counting would promise too much.
     countable = not view.shared and not find_need(view.fleet, claimant.role.shape).share
     if countable:
         for mask in _domains(view, claimant):
             counts = _Counting(view, claimant, plain, mask).run()
             releases = None if counts is None else _as_releases(view.fleet, plain, counts)
+            # Counting is about places only. `fits` also asks for rights, limits and
+            # guarantees of everything taken together.
             if releases is None or not fits(releases):
                 continue
             releases = _needed(releases, fits)
+            # Rule 9's order among sets of victims, for surplus: the lowest highest priority, then the fewest members.
+            # Cost is left out, since who is called back pays a pause and loses no work.
             key = (max(release.occupant.priority for release in releases), _members(releases)) if releases else (0, 0)
             if best is None or key < best[0]:
                 best = (key, releases)
     if best is not None:
         return best[1]
     # Counting finds whatever there is, unless ranks stand in groups or a step is too coarse to give a few.
+    # A tail costs a trial view per step, counting a few divisions: where counting is complete, its no is the answer.
     coarse = len(plain) < len(loans) or any(_coarse(loan) for loan in loans) or claimant.role.segment_size > 1
     return call_back_tails(view.fleet, loans, fits) if coarse or not countable else None
 
@@ -74,6 +83,8 @@ def _needed(releases: list[Release], fits: Fits) -> list[Release]:
     """Without whoever gives in vain, since somebody after it had to give more than was missing then."""
     for release in releases if len(releases) > 1 else ():
         fewer = [other for other in releases if other is not release]
+        # A later place can be larger than what was still missing, and then somebody counted earlier gives in vain
+        # (`a-giver-of-what-nobody-needs` among the found worlds; rule 9: nobody superfluous).
         if fits(fewer):
             releases = fewer
     return releases
@@ -83,6 +94,7 @@ def call_back_tails(fleet: Fleet, loans: list[Loan], fits: Fits) -> list[Release
     """Whole tails of ranks, gang after gang until it fits; then everybody keeps as much as possible."""
     given: list[Release] = []
     for loan in loans:
+        # Everything that each may give, so that this ends after one round; who gave too much gets it back below.
         release = _tail(fleet, loan, loan.occupant.seats[loan.role].members - loan.members)
         if release is None:
             continue
@@ -91,6 +103,8 @@ def call_back_tails(fleet: Fleet, loans: list[Loan], fits: Fits) -> list[Release
             break
     else:
         return None
+    # The last to give is needed in any case, or those before it would have been enough. So those are let off first:
+    # fewer gangs give, and the highest priority among them stays the same.
     by_occupant = {(release.occupant.number, release.seats[0].role): release for release in given}
     for loan in loans:
         key = (loan.occupant.number, loan.role)
@@ -106,9 +120,11 @@ def call_back_tails(fleet: Fleet, loans: list[Loan], fits: Fits) -> list[Release
 def _least_tail(fleet: Fleet, loan: Loan, others: list[Release], fits: Fits) -> Release | None:
     """The shortest tail that, with the others' releases, is enough; None if none is needed."""
     members = loan.occupant.seats[loan.role].members
+    # All or part: it may not be needed at all, since those after it gave everything they had.
     if fits(others):
         return None
     allowed = [size for size in loan.occupant.gang.roles[loan.role].sizes.allowed if size < members]
+    # From its present size down, one allowed size at a time, so that the first that is enough is the least loss.
     for size in reversed(allowed):
         release = _tail(fleet, loan, size)
         if release is not None and fits([*others, release]):
@@ -120,6 +136,7 @@ def _tail(fleet: Fleet, loan: Loan, keep: int) -> Release | None:
     """All ranks from one on, so that the role has an allowed size; None if the loan may not give that much."""
     seats, role = loan.occupant.seats[loan.role], loan.occupant.gang.roles[loan.role]
     allowed = [size for size in role.sizes.allowed if seats.members - loan.members <= size <= keep]
+    # A role whose sizes are far apart may have none between what it may give and what it has.
     if not allowed or allowed[-1] >= seats.members:
         return None
     left = drop_tail(fleet, role.shape, seats, seats.members - allowed[-1])
@@ -153,6 +170,8 @@ def _domains(view: View, claimant: SeatsWanted) -> Iterator[BoolArray | None]:
     inside = np.ones(len(column), dtype=np.bool_) if claimant.inside is None else claimant.inside
     free = np.bincount(column, weights=row.slots * inside)
     useful = np.unique(column[row.mask & inside])
+    # The emptiest need the fewest members to leave. Stable, so that equal ones come by index; and bounded, since every
+    # domain costs a search, in clusters with hundreds of racks.
     for domain in useful[np.argsort(-free[useful], kind="stable")][:DOMAINS_TRIED].tolist():
         yield (column == domain) & inside
 
@@ -167,6 +186,7 @@ class _Counting:
         self.left = [loan.members for loan in loans]
         self.loans = loans
         allowed = row.mask if mask is None else row.mask & mask
+        # Free places of the domain count first: surplus is called back for the rest only.
         self.missing = claimant.size - int((row.slots * allowed).sum())
         self.free: dict[int, list[int]] = {}
         self.ranks: dict[tuple[int, int], int] = {}
@@ -179,6 +199,7 @@ class _Counting:
             for rank, (node, count) in enumerate(zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True)):
                 if allowed[node]:
                     self.seated.setdefault(node, []).append((index, count))
+                    # Negative, so that later ranks sort first: with them gone, those who stay keep their numbers.
                     self.ranks[index, node] = -rank  # later ranks leave first
         for node in self.seated:
             self.free[node] = view.free[node].tolist()
@@ -188,12 +209,15 @@ class _Counting:
         """Members that leave, by loan and node; None if there are not enough."""
         if not self._enough():
             return None
+        # Ties end at the node index (rule 1), which stands right after the key.
         heap = [(key, node, leaving) for node in self.seated for key, leaving in self._step(node)]
         heapq.heapify(heap)
         while self.missing > 0:
             if not heap:
                 return None
             _, node, leaving = heapq.heappop(heap)
+            # A loan is spent on all its nodes together: a step that was worked out before may
+            # ask for members that are gone by now.
             if self._still(node, leaving):
                 before = self._slots(self.free[node])
                 for index in leaving:
@@ -223,6 +247,8 @@ class _Counting:
         """Whether all that may be given, were it in one piece, would do: most keys end here."""
         for column, amount in zip(self.need.columns, self.need.amounts, strict=True):
             given = sum(left * vector[column] for left, vector in zip(self.left, self.vectors, strict=True))
+            # What is free and too little for a place by itself, which a leaving member may
+            # complete; whole places are not missing.
             loose = sum(free[column] % amount for free in self.free.values())
             if given + loose < self.missing * amount:
                 return False
@@ -230,10 +256,12 @@ class _Counting:
 
     def _still(self, node: int, leaving: list[int]) -> bool:
         """Whether everybody in a step worked out earlier may still give that much."""
+        # By count: one loan may be asked for several members in one step.
         return all(self.left[index] >= leaving.count(index) for index in set(leaving))
 
     def _slots(self, free: list[int]) -> int:
         columns = zip(self.need.columns, self.need.amounts, strict=True)
+        # A shape that asks for nothing fits any number of times.
         return int(min((free[column] // amount for column, amount in columns), default=1 << 30))
 
     def _step(self, node: int) -> Iterator[tuple[tuple[int, ...], list[int]]]:
@@ -241,11 +269,15 @@ class _Counting:
         free, before = self.free[node], self._slots(self.free[node])
         leaving: list[int] = []
         for index, count in self.seated[node]:
+            # In the order of the loans and never past it: the members of a later loan leave
+            # only if those before cannot make a place.
             able = min(self.left[index], count - self.taken.get((index, node), 0))
             for _ in range(able):
                 leaving.append(index)
                 free = [a + b for a, b in zip(free, self.vectors[index], strict=True)]
                 if self._slots(free) > before:
+                    # How dear: first the last loan that it touches (that is who should give last), then
+                    # how many leave, then late ranks first.
                     yield (max(leaving), len(leaving), self.ranks[leaving[-1], node]), leaving
                     return
 
@@ -259,6 +291,7 @@ def _as_releases(fleet: Fleet, loans: list[Loan], counts: dict[tuple[int, int], 
         role, seats = loan.occupant.gang.roles[loan.role], loan.occupant.seats[loan.role]
         leaving = part_of(fleet, role.shape, seats, by_node)
         left = subtract_seats(seats, leaving)
+        # Down and never up: more leave than were counted, and places are only gained by it.
         allowed = [size for size in role.sizes.allowed if size <= left.members]
         if not allowed or seats.members - allowed[-1] > loan.members:
             return None

@@ -33,19 +33,25 @@ def find_moves(
     movable = [
         occupant
         for occupant in permits.reclaimable.occupants
+        # Rule 9: for whoever could take its surplus. A move costs its gang a stall, so
+        # that a worse claimant may not ask for it.
         if _movable(occupant) and permits.may_borrow_from(who, occupant)
     ]
     if not movable:
         return None
+    # Cheap first, then small ones, which find another place more easily; of equals the one that came last makes way.
     movable.sort(key=lambda occupant: (_cost_us(occupant), sum(sizes_of(occupant.seats)), -occupant.number))
     found = _Moving(calendar, claimant, permits.session.fleet).find(movable[:CANDIDATES_MOST])
     if found is None:
         return None
+    # Asked only now: the calendar has to be searched for it, and most gangs find no move at all.
     wait_us = start_us() - permits.now
+    # The largest and not the sum, as for evictions (rule 9): they are moved at the same time, in wall seconds.
     return found if max(_cost_us(occupant) for occupant, _ in found[1]) < wait_us else None
 
 
 def _movable(occupant: Occupant) -> bool:
+    # One decision per gang and plan.
     idle = not (occupant.gone or occupant.moved or occupant.changed)
     return idle and occupant.gang.preemptible and occupant.gang.snapshot is not None
 
@@ -65,6 +71,7 @@ class _Moving:
         """The cheapest single move that works; else the fewest of the cheapest together."""
         helping = []
         for occupant in movable:
+            # A ceiling before a search: without it each candidate would cost a placement of several gangs.
             if self._fits_without([occupant]):
                 found = self._seat([occupant])
                 if found is not None:
@@ -73,12 +80,17 @@ class _Moving:
         group: list[Occupant] = []
         for occupant in helping:
             group.append(occupant)
+            # Grown from the cheapest until it fits, then trimmed: the best set would be a search over all of them, and
+            # a move that is a little dearer than needed loses no work.
             if len(group) > 1 and self._fits_without(group):
                 needed = self._trim(group)
+                # Not the next group: whoever is added next is dearer, and would be let off
+                # first, which leaves this set again.
                 return self._seat(needed) if len(needed) <= MOVES_MOST else None
         return None
 
     def _trim(self, group: list[Occupant]) -> list[Occupant]:
+        # The dearest is let off first.
         for occupant in reversed(group):
             fewer = [other for other in group if other is not occupant]
             if fewer and self._fits_without(fewer):
@@ -90,6 +102,7 @@ class _Moving:
 
     def _fits_without(self, group: Sequence[Occupant]) -> bool:
         view = self.calendar.trial(NEVER, self.claimant.exempt, self._releases(group))
+        # A form with its sizes inside fits or does not: its ceiling is 1 or 0.
         least = self.claimant.size if self.claimant.form.open_size else 1
         return find_ceiling(view, self.claimant.form, self.claimant.exempt) >= least
 
@@ -101,6 +114,7 @@ class _Moving:
         if isinstance(claimant, NoPlace):
             return None
         moved = []
+        # Largest first, since a small one still fits into what is left and a large one does not.
         for occupant in sorted(group, key=lambda occupant: (-sum(sizes_of(occupant.seats)), occupant.number)):
             form = self._form(occupant)
             found = place(view, Wish(form, 1))

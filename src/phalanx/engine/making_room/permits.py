@@ -51,6 +51,7 @@ class Permits:
         """The rights of a turn; of several gangs that start together, of the one that came last."""
         pending, row = self.session.snapshot.pending, int(turns.rows[turn])
         arrival = int(pending.eligible_us[row]), int(pending.gang[row])
+        # Only what can be taken back can be fought over: a swap is forbidden if its reverse would be allowed (rule 9).
         soft = self.session.snapshot.gangs[int(pending.gang[row])].preemptible
         attained_us = int(pending.attained_us[row])
         return Claimant(int(pending.queue[row]), int(pending.priority[row]), asked, owner, attained_us, arrival, soft)
@@ -67,25 +68,33 @@ class Permits:
         # Each is judged as if those before it had given: a guarantee covers all of a queue's gangs together.
         with self.session.standing.trial() as charge:
             for occupant in sorted(lending, key=self._giving_order):
+                # The cause decides which checks follow: an owner takes from its guests whatever
+                # guarantees and policies say (rule 8).
                 cause = Cause.GUEST if who.owner and occupant.guest else Cause.LOAN
                 for role in range(len(occupant.gang.roles)):
                     members = self._within_guarantee(who, occupant, role)
                     if members > 0:
                         found.append(Loan(occupant, role, members, cause))
+                        # All that it may give and not what it will give, which is known later: two gangs of a queue may
+                        # then offer less together than they could, and never more.
                         charge(occupant.queue, -self.session.need_of(occupant.gang, role).vector * members)
         return found
 
     def _giving_order(self, occupant: Occupant) -> tuple[int, int, int]:
         pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.seats)
+        # Rule 9's order of victims, with the pause in device time as the cost; of equals the later one gives.
         return occupant.priority, pause, -occupant.number
 
     def may_borrow_from(self, who: Claimant, occupant: Occupant) -> bool:
         """Whether the surplus of a gang is on loan from this claimant."""
+        # Before the policy is asked: the owner takes its seats back under policies
+        # that take nothing otherwise (rule 8).
         if who.owner and occupant.guest:
             return True
         if "shrink" not in self.policy.takes:
             return False
         if occupant.queue == who.queue:
+            # Equal is enough here, unlike for evictions: surplus is on loan, and its gang goes on.
             return who.priority >= occupant.priority
         return self.session.standing.better(who.queue, occupant.queue)
 
@@ -93,6 +102,8 @@ class Permits:
         """How many members of a role may go without leaving the victim's side below its guarantee."""
         each = self.session.need_of(occupant.gang, role).vector
         members = occupant.surplus(role)
+        # One by one from the top: what leaves a guarantee whole is not a multiple of
+        # anything, with several kinds and levels.
         while members > 0 and not (who.owner and occupant.guest):
             if leaves_guarantee(self.session.standing, who.queue, occupant.queue, each * members):
                 break
@@ -103,9 +114,12 @@ class Permits:
 
     def list_guests(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
         """Guests that have to leave if the owner of their places says so."""
+        # Whoever is behind a reservation has no guests of its own: they lodge under the gang ahead.
         if not who.owner:
             return []
         guests = [s for s in self.reclaimable.occupants if s.guest is Guest.WHOLE and not (s.gone or s.moved)]
+        # Else the owner starts by sending a guest away, and the guest, which now waits with the better right, evicts it
+        # at the same instant: a swap whose reverse is allowed (rule 9).
         return [(s, Cause.GUEST) for s in guests if not (who.preemptible and self._could_take_back(who, s))]
 
     def _could_take_back(self, who: Claimant, occupant: Occupant) -> bool:
@@ -124,21 +138,26 @@ class Permits:
             start=np.zeros_like(own),
         )
         with standing.trial() as charge:
+            # In the state that would result (rule 9, swap), not in the present one.
             charge(occupant.queue, -own)
             charge(who.queue, who.asked)
             return rule(standing, occupant.queue, least, who.queue, who.asked)  # it would ask again for its least
 
     def list_victims(self, who: Claimant) -> list[tuple[Occupant, Cause]]:
         """Gangs that may be evicted for this claimant, each by itself."""
+        # Ripeness last: it notes when to wake, and there is nothing to wake for in a gang that can never be evicted.
         ripe = [
             s for s in self.reclaimable.occupants if s.gang.preemptible and not (s.gone or s.moved) and self._ripe(s)
         ]
         found, below = [], []
         for occupant in ripe if "preempt" in self.policy.takes else ():
+            # Strictly higher integer priority (rule 9): with age or laxity in it two
+            # gangs could evict each other in turn.
             if occupant.queue == who.queue and who.priority > occupant.priority:
                 found.append((occupant, Cause.PREEMPT))
                 below.append(vector_of(self.session.fleet, occupant.gang, occupant.seats))
         # Whoever makes way in the claimant's own queue makes room below its guarantee: `allow_all` has the last word.
+        # Across queues by guarantees only; priorities of one queue mean nothing in another.
         others = [s for s in ripe if s.queue != who.queue] if "reclaim" in self.policy.takes else []
         if others:
             with self.session.standing.trial() as charge:
@@ -150,6 +169,8 @@ class Permits:
     def _ripe(self, occupant: Occupant) -> bool:
         """Whether it has run long enough, and was not evicted too often."""
         evictions = int(self.session.snapshot.running.evictions[occupant.row])
+        # A gang that was evicted so often would never end, however little each eviction costs.
+        # Nobody is woken for it: time does not change it.
         if evictions >= self.policy.max_evictions:
             return False
         ripe_us = occupant.start_us + self.policy.min_runtime_us
@@ -176,12 +197,15 @@ class Permits:
         lent = [(release.occupant.queue, self._given(release)) for release in beside]
         victims = [(release.occupant.queue, self._given(release)) for release in taken]
         with standing.trial() as charge:
+            # Loans go first, since reclaim asks what both sides have after everything: what is called back beside it
+            # may leave the victim's side below its guarantee.
             for queue, units in lent:
                 charge(queue, -units)
             return may_reclaim_set(standing, who.queue, who.asked, victims, share=self.policy.reclaims_share)
 
     def _loans_leave_guarantees(self, who: Claimant, releases: Sequence[Release]) -> bool:
         """Whether surplus of other queues still leaves them their guarantee, with all that goes beside it."""
+        # Within one queue nothing changes hands between guarantees.
         lent = [release for release in releases if release.cause is Cause.LOAN and release.occupant.queue != who.queue]
         if not lent:
             return True
@@ -189,6 +213,8 @@ class Permits:
         with standing.trial() as charge:
             for release in releases:
                 charge(release.occupant.queue, -self._given(release))
+            # With everything charged at once and each then asked for nothing more, so that
+            # the order of the releases cannot matter.
             return all(
                 standing.victim_keeps_guarantee(who.queue, each.occupant.queue, self._given(each).tolist(), nothing)
                 for each in lent
@@ -208,6 +234,8 @@ class Permits:
         for occupant in self.reclaimable.occupants:
             if occupant.gone or occupant.moved or not self._takes_turns(who, occupant, quantum):
                 continue
+            # Both: a turn is never cut short, and never given to somebody who has had more.
+            # The later instant is when to look again.
             ready_us = max(occupant.start_us + quantum, self._outserved_us(who, occupant))
             if ready_us <= self.now:
                 found.append((occupant, Cause.TURN))
@@ -217,10 +245,12 @@ class Permits:
 
     def _takes_turns(self, who: Claimant, occupant: Occupant, quantum: int) -> bool:
         habit = occupant.gang.snapshot
+        # Equal priority only: the higher one preempts, and the lower one waits.
         if habit is None or not occupant.gang.preemptible or occupant.priority != who.priority:
             return False
         if self.policy.standing and occupant.queue != who.queue:
             return False  # across queues the standing decides, not the turn
+        # Rule 14: under 5 % of the quantum, as integers.
         return (habit.stall_us + habit.restore_us) * TURN_COST_PARTS < quantum
 
     def _outserved_us(self, who: Claimant, occupant: Occupant) -> int:
@@ -229,7 +259,11 @@ class Permits:
         before = int(running.attained_us[occupant.row])
         more = who.attained_us - before
         earlier = who.arrival < (int(running.eligible_us[occupant.row]), occupant.number)
+        # Had more when it began this attempt: it has been ahead all along.
         if more < 0 or (more == 0 and earlier):
             return self.now
+        # Service grows by its milli-devices per 1000 µs: `more` is made up after more × 1000 /
+        # units, rounded up, and one microsecond later if equal service is not enough. By what it had
+        # when the cycle began, as `attained_us` counts.
         units = max(1, units_of(self.session.fleet, occupant.gang, occupant.was))
         return occupant.start_us + -(-more * 1000 // units) + (0 if earlier else 1)

@@ -65,22 +65,27 @@ class RoomFinder:
         self.policy, self.now = session.policy, session.snapshot.now_us
         self.wake_us = NEVER  # somebody waits for an instant, not for an event
         pending = session.snapshot.pending
+        # Gangs of one queue, priority and placement key have the same rights over the same places: if one found
+        # nothing, a larger one will not. That is what keeps a long queue from searching once per gang.
         kinds = np.stack([turns.queue, pending.priority[turns.rows], turns.key_index]) if len(turns) else None
         self._class = np.zeros(0, dtype=np.int64) if kinds is None else np.unique(kinds, axis=1, return_inverse=True)[1]
         self._class = self._class.reshape(-1)
         # The least size that found no help, for those who fill and those who do not, by class of equal rights;
         # of those who fill, only for whoever stays at least as long.
         self._failed = np.full((2, int(self._class.max(initial=-1)) + 1), HUGE, dtype=np.int64)
+        # Fillers differ in one more way: who stays shorter may fit before the shadow where a longer one did not.
         self._stayed = np.zeros_like(self._failed)
 
     def forget(self) -> None:
         """Room was given back: whoever failed may try again."""
+        # `_stayed` may keep what it says: it is read only together with a size that failed.
         self._failed[:] = HUGE
 
     def might_help(self, block: IntArray, mode: npt.NDArray[np.int8], *, fill: bool) -> BoolArray:
         """Turns for which taking has not failed yet; `mode` of their keys: 0 to be visited, 1 to fill."""
         modes = mode[self.turns.key_index[block]]
         looked = (modes == 0) | ((modes == 1) & fill)
+        # Modes above 1 are not looked at; the index must exist all the same.
         at = np.minimum(modes, 1), self._class[block]
         gone = np.where(self.turns.proven[block], self.turns.length_us[block], HUGE)
         known: BoolArray = (self.turns.size[block] >= self._failed[at]) & (gone >= self._stayed[at])
@@ -89,8 +94,11 @@ class RoomFinder:
 
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
+        # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
         offer = list_offers(self.session, self.turns, turn)[-1]
         row = int(filling), int(self._class[turn])
+        # Without a stated length nothing proves an end, so it stays for ever as far as
+        # a reservation is concerned (rule 7).
         stays = offer.length_us if self.turns.proven[turn] else HUGE
         if offer.size >= self._failed[row] and stays >= self._stayed[row]:
             return None
@@ -99,6 +107,8 @@ class RoomFinder:
         stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
         # So are those with promises, since each is asked about its own time.
         alike = self.policy.quantum_us is None and not self.policy.keep
+        # One pair per class is remembered, the smallest size with the shortest stay. Only a pair that refuses at least
+        # as much as the old one may replace it, or what is known would be lost with every failure.
         if found is None and alike and offer.size <= self._failed[row] and stricter:
             self._failed[row], self._stayed[row] = offer.size, stays if filling else 0
         return found
@@ -106,16 +116,20 @@ class RoomFinder:
     def commit(self, taken: RoomFound, beneficiary: int) -> None:
         """Carry the releases and moves out in this cycle's books."""
         for release in taken.releases:
+            # Before it gives: afterwards its seats are gone, and nobody could say what of its least sat where.
             self._note_guest(release)
             self.transaction.give(release, beneficiary)
         for occupant, seats in taken.moves:
+            # Lifted, not given: a move is no eviction, so the gang is neither counted as one nor told that it leaves.
             self.transaction.lift(Release(occupant, occupant.seats, Cause.LOAN, whole=True))
             occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
+        # Room came back, and with it everybody's chances: a failure is known to last only while room shrinks.
         self.forget()
 
     def _note_guest(self, release: Release) -> None:
         """A guest with its surplus only, that can be evicted, is one altogether once its least is left there."""
         occupant = release.occupant
+        # What is not preemptible cannot become a whole guest; `_leaves_minimum` has refused such a release before.
         if release.whole or occupant.guest is not Guest.SURPLUS or not occupant.gang.preemptible:
             return
         reserved = self.calendar.reserved_nodes()
@@ -129,8 +143,11 @@ class RoomFinder:
         the windows alone.
         """
         session, windowed = self.session, None
+        # Whoever is no guest may stay where it sits: no reservation was laid over it before its end.
         lent = [self.calendar.reserved_nodes()] if occupant.guest else []
         exempt = session.exempt_of(occupant.queue, occupant.user)
+        # By its latest end, since what is called back makes it slower: a window that it would
+        # have been out of by then may catch it.
         end_us = self._latest_end_us(occupant) if session.snapshot.windows else 0
         for index, window in enumerate(session.snapshot.windows):
             if index not in exempt and window.start_us < end_us and window.end_us > self.now:
@@ -154,6 +171,8 @@ class RoomFinder:
             form = form_at_sizes(self.session.fleet, ((occupant.gang, sizes_of(chosen)),))
             (seats,) = self.calendar.name_devices(form, (chosen,))
             occupant.seats = seats
+            # Devices are named from what is free in the session's view, so that those of
+            # the moved come after the claimant's.
             for each in seats:
                 self.transaction.take(occupant, each, occupant.end_us)
 
@@ -175,16 +194,20 @@ class _Search:
         self.asked = np.sum([asked for _, asked in self.shares], axis=0)
         self.queue = int(self.turns.queue[turn])
         self._free: IntArray | None = None
+        # Whoever is not behind a reservation is about to have the next one, so that guests under it are its own.
         self.who = finder.permits.claimant(self.turns, turn, self.asked, owner=not filling)
 
     def run(self) -> RoomFound | None:
         """The gentlest way that works."""
         permits, takes = self.finder.permits, self.finder.policy.takes
         loans = permits.list_loans(self.who)
+        # Gentlest first: surplus costs a pause, guests were told that they would leave, a move costs a stall, a turn is
+        # over, an eviction loses work. Each step is asked only if all before it together with loans do not do.
         releases = self._call_back(loans, []) if loans else None
         if releases is None:
             guests = permits.list_guests(self.who)
             releases = self._find_set(guests, loans) if guests else None
+        # Before turns and evictions, since nothing is lost; after guests, since a guest's seats are the owner's anyway.
         if releases is None and "move" in takes:
             moved = None
             free_enough = bool((self._free_in_all() >= self.asked).all())  # moving somebody frees nothing in all
@@ -194,20 +217,25 @@ class _Search:
                 return RoomFound(self.offer, [], moved[0], self.gone_us, moved[1])
         if releases is None:
             turns = permits.list_turns(self.who)
+            # After a quantum (rule 14) a gang saves before it goes: dearer than a move, cheaper than an eviction.
             releases = self._find_set(turns, loans) if turns else None
         if releases is None:
             releases = self._evict(loans)
         if releases is None:
             return None
+        # `fits` ends at a ceiling where sizes are open; here the places themselves are
+        # chosen, in a view like the one it asked.
         places = place(self._trial(releases), self._wish())
         return None if isinstance(places, NoPlace) else RoomFound(self.offer, releases, places, self.gone_us)
 
     def _free_in_all(self) -> IntArray:
+        # Nobody can start on a node that is out of service, whatever is free there.
         total: IntArray = self.session.view.free[self.session.in_service].sum(axis=0)
         return total
 
     def _start_us(self) -> int:
         """When it would start if nobody were evicted."""
+        # The start without evicting anybody (rule 9): its own guests leave without eviction, those of others do not.
         start = find_start(self.session, self.key, self.offer.size, guests_leave=not self.filling)
         return NEVER if start is None else start.at_us
 
@@ -216,13 +244,18 @@ class _Search:
         victims = self.finder.permits.list_victims(self.who)
         if not victims:
             return None
+        # Guests again, together with victims: neither alone was enough, and a guest in the set spares a victim.
         releases = self._find_set([*self.finder.permits.list_guests(self.who), *victims], loans)
         if releases is None:
             return None
         reclaimable = self.finder.reclaimable
         evicted = [release for release in releases if release.whole and release.cause is not Cause.GUEST]
+        # The largest among the victims, in wall seconds (rule 9). Guests are not counted: they were told, and the
+        # waiting clause does not apply to their owner (rule 8).
         cost_us = max((reclaimable.restart_us(release.occupant) for release in evicted), default=0)
         start_us = self._start_us() if evicted else NEVER
+        # Waiting loses nobody's work. To evict a gang that would have to redo an hour, for one that
+        # starts in ten minutes, is a loss to everybody.
         if start_us - self.finder.now < cost_us:
             # If nothing ends by then the estimate moves, and waiting may not be worth it any more.
             if start_us > self.finder.now + LATER_US:
@@ -240,11 +273,14 @@ class _Search:
 
     def fits(self, releases: Sequence[Release]) -> bool:
         """Whether the whole gang could start if these releases were given."""
+        # Cheapest first: this is asked of every set that is tried, up to a thousand,
+        # and a trial view copies the cluster.
         if not self._within_limits(releases) or not self.finder.permits.allow_all(self.who, releases):
             return False
         if not all(self._leaves_minimum(release) for release in releases if not release.whole):
             return False
         view = self._trial(releases)
+        # With open sizes the ceiling is exact, so that no placement need be searched.
         if find_ceiling(view, self.offer.form, self.key.exempt) < (self.offer.size if self.offer.form.open_size else 1):
             return False
         return self.offer.form.open_size or not isinstance(place(view, self._wish()), NoPlace)
@@ -264,11 +300,13 @@ class _Search:
 
     def _within_limits(self, releases: Sequence[Release]) -> bool:
         limits = self.session.limits
+        # Most clusters have no limits, and then this would be work for nothing in the innermost question.
         if not limits.any:
             return True
         queues, users = limits.no_usage()
         for release in releases:
             given = vector_of(self.session.fleet, release.occupant.gang, release.seats)
+            # What its victims give back is room under its own ceiling too, if they share a queue or a user with it.
             queues[release.occupant.queue] += given
             users[release.occupant.user] += given
         return usage_fits(limits, [(self.queue, user, asked) for user, asked in self.shares], (queues, users))
@@ -277,8 +315,10 @@ class _Search:
 
     def _call_back(self, loans: list[Loan], others: list[Release]) -> list[Release] | None:
         """Surplus that, with these other releases, is enough."""
+        # Nobody gives twice: who leaves altogether has no surplus to lend beside it.
         gone = {release.occupant.number for release in others}
         loans = [loan for loan in loans if loan.occupant.number not in gone]
+        # Sums over the cluster, one addition per release: no set that is too small in all costs a trial view.
         if not self._enough_in_all(others, loans):
             return None
         if others and self.fits(others):
@@ -295,6 +335,8 @@ class _Search:
         claimant = SeatsWanted(form.roles[0], self.offer.size, self.key.exempt)
         found = call_back(self._trial(others), claimant, loans, fits)
         if (
+            # `call_back` counts places, so that it finds nothing to call back where places
+            # are free and a limit is what blocks.
             found is None and self.session.limits.any
         ):  # room there may be, below a ceiling that somebody must make way for
             found = call_back_tails(self.session.fleet, loans, fits)
@@ -316,8 +358,12 @@ class _Search:
         useful = [each for each in victims if self._useful(each[0])]
         releases = {
             occupant.number: Release(occupant, occupant.seats, cause, whole=True)
+            # A gang that is listed twice, as guest and as victim, counts as the victim:
+            # what it loses is then weighed as well.
             for occupant, cause in sorted(useful, key=lambda each: (each[0].priority, -each[0].number))
         }
+        # The lowest highest priority first (rule 9): raising the bar one priority at a time, the first set that is
+        # enough has it, and cost is compared only within one bar.
         for threshold in sorted({release.occupant.priority for release in releases.values()}):
             allowed = [release for release in releases.values() if release.occupant.priority <= threshold]
             chosen = self._choose(allowed, loans)
@@ -329,9 +375,13 @@ class _Search:
 
     def _choose(self, allowed: list[Release], loans: list[Loan]) -> list[Release] | None:
         """The best set among these, or a good one if they are many."""
+        # 2^10 sets at the most, each asked until one fits; steps and not seconds bound it,
+        # so that the plan is the same anywhere.
         if len(allowed) <= EXACT_VICTIMS:
             return self._best(allowed, loans)
         cost = self.finder.reclaimable.cost
+        # Single victims are all tried even then: mostly one is enough, and it is the
+        # best there is if it is the cheapest.
         found = [[release] for release in allowed if self._with_loans([release], loans) is not None]
         for some in self._by_domain(allowed):
             together = self._permitted(some)
@@ -341,10 +391,13 @@ class _Search:
                 found.append(
                     self._drop(together, loans, lambda occupant: cost(occupant) / sum(sizes_of(occupant.seats)))
                 )
+        # Equal sets: `min` keeps the first, and single victims stand in the order of `allowed`, later gangs first.
         return min(found, key=lambda some: (sum(cost(g.occupant) for g in some), len(some))) if found else None
 
     def _by_domain(self, allowed: list[Release]) -> list[list[Release]]:
         """All of them; and if the claimant must be inside one domain, those of each domain as well."""
+        # Dropping one by one from all over the cluster ends in the domain that happens to be dropped last, which need
+        # not be the cheapest: each domain is a set of its own to begin with.
         level = max(max(gang.require, *(role.require for role in gang.roles)) for gang in self.offer.form.gangs)
         if level == ANYWHERE:
             return [allowed]
@@ -353,6 +406,7 @@ class _Search:
         for release in allowed:
             for domain in {int(column[node]) for seats in release.seats for node in seats.nodes.tolist()}:
                 domains.setdefault(domain, []).append(release)
+        # In the order in which victims come: domains with low priorities and late gangs first.
         return [allowed, *list(domains.values())[:DOMAINS_TRIED]]
 
     def _permitted(self, releases: list[Release]) -> list[Release]:
@@ -361,6 +415,7 @@ class _Search:
         for release in sorted(
             releases, key=lambda release: (self.finder.reclaimable.cost(release.occupant), -release.occupant.number)
         ):
+            # Together they may be too much where each alone is fine: a guarantee is a queue's, not a gang's.
             if self.finder.permits.allow_all(self.who, [*kept, release]):
                 kept.append(release)
         return kept
@@ -370,10 +425,13 @@ class _Search:
 
     def _best(self, allowed: list[Release], loans: list[Loan]) -> list[Release] | None:
         cost = {release.occupant.number: self.finder.reclaimable.cost(release.occupant) for release in allowed}
+        # Cheapest set first, so that the first that is enough is the answer and has nobody superfluous: without the
+        # superfluous one the set would have been cheaper, or as cheap and smaller, and come before.
         sets = [list(some) for count in range(1, len(allowed) + 1) for some in combinations(allowed, count)]
 
         def key(some: list[Release]) -> tuple[int, int, list[int]]:
             numbers = sorted((release.occupant.number for release in some), reverse=True)
+            # Least cost, fewer gangs, later sequence (rule 9), compared from the latest gang down.
             return sum(cost[number] for number in numbers), len(some), [-number for number in numbers]
 
         for some in sorted(sets, key=key):
@@ -386,6 +444,7 @@ class _Search:
         kept = list(allowed)
         for release in sorted(allowed, key=lambda release: (-dear(release.occupant), release.occupant.number)):
             fewer = [other for other in kept if other is not release]
+            # Never empty: loans alone were tried before, and were not enough.
             if fewer and self._with_loans(fewer, loans) is not None:
                 kept = fewer
         return kept
@@ -393,6 +452,7 @@ class _Search:
     def _useful(self, occupant: Occupant) -> bool:
         """Whether it sits anywhere the claimant could."""
         masks = [self.session.view.slots(role.shape, self.key.exempt).mask for role in self.offer.form.roles]
+        # Beyond the candidate nodes only where a ceiling might be what blocks.
         if self.session.limits.any:
             return True  # it may also free a ceiling
         return any(bool(mask[seats.nodes].any()) for mask in masks for seats in occupant.seats)
@@ -401,6 +461,8 @@ class _Search:
 def _keeps_least(occupant: Occupant, given: Seats, lent: BoolArray) -> bool:
     """Whether as much of its least as sits outside some nodes still does."""
     had = occupant.seats[given.role]
+    # As much as sat outside before, if that was less than the least: what was in the
+    # way already is not this release's doing.
     stays = int(had.counts[~lent[had.nodes]].sum())
     left = stays - int(given.counts[~lent[given.nodes]].sum())
     return left >= min(stays, occupant.gang.roles[given.role].sizes.least)
