@@ -100,6 +100,16 @@ class _Left:
     free: IntArray  # units, also on nodes that do not count
 
 
+@dataclass(slots=True, eq=False)
+class _Ahead:
+    """The head of the queue, which could not start."""
+
+    size: int
+    gone_by: int  # its start: whoever is gone by then keeps it from nothing; NEVER: no end helps it
+    extra: int  # slots beside it then
+    left: _Left | None = None  # where those are, once somebody has to choose between places
+
+
 class SingleFormWalk:
     """One walk; `binds` is what starts."""
 
@@ -148,12 +158,12 @@ class SingleFormWalk:
         if head == len(rows) or not policy.reservations:
             return True
         if len(rows) <= SHORT:
-            behind = [at for at in range(head + 1, len(rows)) if first[at] <= room]
+            behind = rows[[at for at in range(head + 1, len(rows)) if first[at] <= room]]
         else:
-            behind = ((sizes[head + 1 :] <= room).nonzero()[0] + (head + 1)).tolist()
+            behind = rows[head + 1 :][sizes[head + 1 :] <= room]
         # Nobody small enough is left: when the head starts is then nobody's question, but the ledger's.
-        if behind or (ledger and room):
-            return self._fill(policy, int(sizes[head]), rows[behind])
+        if len(behind) or (ledger and room):
+            return self._fill(policy, int(sizes[head]), behind)
         return True
 
     def measure_idle(self) -> Idle:
@@ -223,41 +233,54 @@ class SingleFormWalk:
 
     def _fill(self, policy: Policy, head: int, rows: IntArray) -> bool:
         """Let those pass who end by the head's start, or fit beside it then; False if somebody may be its guest."""
-        pending, now_us = self.pending, self.snapshot.now_us
         # EASY's two numbers: the shadow time, and the extra slots that are left beside the head then.
-        gone_by, extra = find_start(*self._ends_in_all(), head - self.room)
-        if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, gone_by):
+        ahead = _Ahead(head, *find_start(*self._ends_in_all(), head - self.room))
+        if self.snapshot.hints.has_reclaimable and self._might_be_guest(rows, ahead.gone_by):
             return False
-        if len(rows) > SHORT:
-            # Room and what is extra only shrink from here, so that whoever fails now fails in its turn as well.
-            rows = rows[(self._gone(rows) <= gone_by) | (pending.size[rows] <= extra)]
-        if policy.fill == "shortest":
+        pending, shortest = self.pending, policy.fill == "shortest"
+        # Room and what is extra only shrink, so that whoever fails once fails in its turn as well: of a long queue the
+        # next who passes is picked, and those who no longer can are dropped; sorting it would cost more than it tells.
+        while len(rows) > SHORT:
+            rows = rows[self._may_pass(rows, ahead)]
+            if len(rows) > SHORT:
+                at = int(pending.length_us[rows].argmin()) if shortest else 0
+                self._pass(ahead, int(rows[at]), int(pending.size[rows[at]]), int(self._gone(rows[at : at + 1])[0]))
+                rows = np.concatenate((rows[:at], rows[at + 1 :]))
+        if shortest and len(rows) > 1:
             rows = rows[pending.length_us[rows].argsort(kind="stable")]
-        columns = (rows, pending.size[rows], pending.length_us[rows], pending.proven[rows])
-        # One node has no places to choose between, and where nothing is reserved none are kept.
-        choosing = not self._alone and gone_by != NEVER
-        left: _Left | None = None
-        for row, size, length, sure in zip(*(column.tolist() for column in columns), strict=True):
-            long = (now_us + length if sure else NEVER) > gone_by
-            if size > self.room or (long and size > extra):
-                continue
-            if left is None and choosing:
-                left = self._left_by_head(head, gone_by)  # only now: most passes let nobody pass
-            if left is None:
-                self._start(row, size, self.now, self._free)
-            elif long:
+        sizes, gone = pending.size[rows].tolist(), self._gone(rows).tolist()
+        for row, size, gone_us in zip(rows.tolist(), sizes, gone, strict=True):
+            if size <= self.room and (gone_us <= ahead.gone_by or size <= ahead.extra):
+                self._pass(ahead, row, size, gone_us)
+        self.reserved = max(0, self.room - ahead.extra) if ahead.gone_by != NEVER else 0
+        return True
+
+    def _may_pass(self, rows: IntArray, ahead: _Ahead) -> BoolArray:
+        size = self.pending.size[rows]
+        may: BoolArray = (size <= self.room) & ((size <= ahead.extra) | (self._gone(rows) <= ahead.gone_by))
+        return may
+
+    def _pass(self, ahead: _Ahead, row: int, size: int, gone_us: int) -> None:
+        """Start a filler where it keeps the head from nothing."""
+        if self._alone or ahead.gone_by == NEVER:
+            # One node has no places to choose between, and where nothing is reserved none are kept.
+            self._start(row, size, self.now, self._free)
+        else:
+            if ahead.left is None:
+                ahead.left = self._left_by_head(ahead)  # only now: most passes let nobody pass
+            left = ahead.left
+            kept = np.minimum(self.now, left.slots)
+            if gone_us > ahead.gone_by:
                 # Judged by what is there both now and then, as the room it stays in.
-                seats = self._start(row, size, np.minimum(self.now, left.slots), np.minimum(self._free, left.free))
+                seats = self._start(row, size, kept, np.minimum(self._free, left.free))
                 left.slots[seats.nodes] -= seats.counts
                 left.free[seats.nodes] -= seats.counts * self.need.amounts[0]
             else:
                 # Reserved but idle places are for those who end in time: they leave the others to the long ones.
-                idle = self.now - np.minimum(self.now, left.slots)
-                self._start(row, size, self.now, self._free, idle)
-            # Whoever is gone in time gives its slots back before the head comes; only who stays uses up what is extra.
-            extra -= size * long
-        self.reserved = max(0, self.room - extra) if gone_by != NEVER else 0
-        return True
+                self._start(row, size, self.now, self._free, self.now - kept)
+        # Whoever is gone in time gives its slots back before the head comes; only who stays uses up what is extra.
+        if gone_us > ahead.gone_by:
+            ahead.extra -= size
 
     def _gone(self, rows: IntArray) -> IntArray:
         """When each is provably gone; without a stated walltime never: no reservation may count on it."""
@@ -311,16 +334,16 @@ class SingleFormWalk:
             np.concatenate([gain, *(each.counts for each in seats)]),
         )
 
-    def _left_by_head(self, head: int, gone_by: int) -> _Left:
+    def _left_by_head(self, ahead: _Ahead) -> _Left:
         """What is free at the head's start, beside the places it will take: busy ones before idle ones."""
         node, end, gain = self._ends()
-        gone = end <= gone_by
+        gone = end <= ahead.gone_by
         busy = np.bincount(node[gone], weights=gain[gone], minlength=len(self.now)).astype(np.int64)
         free = self._free + busy * self.need.amounts[0]
         if not self._everywhere:
             busy *= self._ground.mask
         then = self.now + busy
-        nodes, counts = self._choose(head, then, free, busy)
+        nodes, counts = self._choose(ahead.size, then, free, busy)
         then[nodes] -= counts
         free[nodes] -= counts * self.need.amounts[0]
         return _Left(then, free)
