@@ -246,14 +246,20 @@ class SingleFormWalk:
                 at = int(pending.length_us[rows].argmin()) if shortest else 0
                 self._pass(ahead, int(rows[at]), int(pending.size[rows[at]]), int(self._gone(rows[at : at + 1])[0]))
                 rows = np.concatenate((rows[:at], rows[at + 1 :]))
-        if shortest and len(rows) > 1:
-            rows = rows[pending.length_us[rows].argsort(kind="stable")]
-        sizes, gone = pending.size[rows].tolist(), self._gone(rows).tolist()
-        for row, size, gone_us in zip(rows.tolist(), sizes, gone, strict=True):
-            if size <= self.room and (gone_us <= ahead.gone_by or size <= ahead.extra):
-                self._pass(ahead, row, size, gone_us)
+        if len(rows):
+            self._pass_one_by_one(rows, ahead, shortest=shortest)
         self.reserved = max(0, self.room - ahead.extra) if ahead.gone_by != NEVER else 0
         return True
+
+    def _pass_one_by_one(self, rows: IntArray, ahead: _Ahead, *, shortest: bool) -> None:
+        pending, now_us = self.pending, self.snapshot.now_us
+        if shortest and len(rows) > 1:
+            rows = rows[pending.length_us[rows].argsort(kind="stable")]
+        columns = (rows, pending.size[rows], pending.length_us[rows], pending.proven[rows])
+        for row, size, length, sure in zip(*(column.tolist() for column in columns), strict=True):
+            gone_us = now_us + length if sure else NEVER
+            if size <= self.room and (gone_us <= ahead.gone_by or size <= ahead.extra):
+                self._pass(ahead, row, size, gone_us)
 
     def _may_pass(self, rows: IntArray, ahead: _Ahead) -> BoolArray:
         size = self.pending.size[rows]
