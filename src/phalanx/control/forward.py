@@ -296,7 +296,9 @@ class Forward:
             loop.open_node(node, open_=True)
         elif verb == "evict":
             # The time of a drain is over, unless the node was given back meanwhile.
-            if self._draining.pop(name, None) == self.state.now_us:
+            # A later drain moves the instant: what was said last holds, and this one is then somebody else's.
+            if self._draining.get(name) == self.state.now_us:
+                del self._draining[name]
                 loop.empty_node(node)
             self.recorder.on_capacity(self.state.now_us)
 
