@@ -70,7 +70,6 @@ class Past:
     failures: int = 0  # attempts lost in a row without a new snapshot
     attained_us: int = 0  # device time of earlier attempts
     left_us: int | None = None  # run time it still needs at its largest size, if it has reported progress
-    cool_until_us: int = 0
     claim: Bind | None = None  # seats that others are about to leave
     lenders: dict[int, int] | None = None  # those others by number, with the instant at which they are gone
     forced: bool = False  # somebody was evicted for that claim

@@ -261,16 +261,6 @@ class Standing:
         """Whether a queue stands strictly better than another."""
         return self.key(queue) < self.key(other)
 
-    def below_guarantee_after(self, queue: int, units: IntArray) -> bool:
-        """Whether the queue would still be within its guarantee, or that of the nearest one above that has one."""
-        asked = units.tolist()
-        # From the queue upwards to the first row that has a guarantee of anything asked for.
-        for row in reversed((0, *self._tree.path[queue])):
-            named = self._named(row, asked)
-            if named:
-                return self._within(row, asked, named)
-        return False
-
     def _level(self, row: int) -> tuple[int, int]:
         known = self._levels.get(row)
         if known is None:

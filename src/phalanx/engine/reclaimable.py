@@ -145,13 +145,6 @@ class Reclaimable:
         # In device time, to add up over a set of victims: an hour lost by eight GPUs is eight times as bad.
         return self.restart_us(occupant) * units_of(self.snapshot.fleet, occupant.gang, occupant.seats)
 
-    def attained_us(self, occupant: Occupant) -> int:
-        """Device time it has had in all."""
-        # By what it had when the cycle began: what it gives back now does not change the past.
-        span = max(0, self.now_us - occupant.start_us)
-        before = int(self.snapshot.running.attained_us[occupant.row])
-        return before + span * units_of(self.snapshot.fleet, occupant.gang, occupant.was) // MILLI
-
     # ------------------------------------------------------------------ changes
 
     def give(self, release: Release, beneficiary: int | None) -> None:

@@ -223,7 +223,7 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     """What is dumped, or worked out again from what is dumped. A new name here needs a line in `control.dump`."""
     assert {each.name for each in fields(Past)} == {
         *("evictions", "failures", "attained_us", "left_us", "claim", "lenders", "forced", "resting"),
-        *("cool_until_us", "token"),  # never read; of timers, which are set anew
+        "token",  # of timers, which are set anew
     }
     assert {each.name for each in fields(Record)} == {
         *("gang", "phase", "form", "queue", "user", "eligible_us", "row", "waits_for", "held", "group", "seats"),

@@ -370,7 +370,6 @@ def test_nobody_reclaims_from_their_own_queue():
 def test_without_any_guarantee_nobody_is_within_it():
     world = World(8, a={"wants": 8}, b={"uses": 8})
     assert not world.reclaim(may_reclaim, "a", 1, "b", 1)
-    assert not world.standing().below_guarantee_after(1, world.units(1))
 
 
 def tree(**rest):
@@ -390,8 +389,6 @@ def test_a_queue_without_a_guarantee_counts_by_the_nearest_above():
     assert not tree().reclaim(may_reclaim, "a", 5, "c", 4)
     assert not tree(b={"uses": 1}).reclaim(may_reclaim, "a", 4, "c", 4)
     assert tree(b={"uses": 1}).reclaim(may_reclaim, "a", 3, "c", 4)
-    assert tree().standing().below_guarantee_after(3, np.array([4]))
-    assert not tree().standing().below_guarantee_after(3, np.array([5]))
 
 
 def test_every_guarantee_below_the_common_ancestor_holds():

@@ -19,7 +19,7 @@ from phalanx.engine.room.seats import drop_tail, part_of, subtract_seats
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.form import RoleForm
-from phalanx.model.plan import Cause, Seats
+from phalanx.model.plan import Cause
 from phalanx.model.topology import ANYWHERE
 
 #: Domains that are compared before one is chosen.
@@ -296,9 +296,5 @@ def _as_releases(fleet: Fleet, loans: list[Loan], counts: dict[tuple[int, int], 
         if not allowed or seats.members - allowed[-1] > loan.members:
             return None
         left = drop_tail(fleet, role.shape, left, left.members - allowed[-1])
-        releases.append(Release(loan.occupant, (_difference(seats, left),), loan.cause, whole=False))
+        releases.append(Release(loan.occupant, (subtract_seats(seats, left),), loan.cause, whole=False))
     return releases
-
-
-def _difference(seats: Seats, left: Seats) -> Seats:
-    return subtract_seats(seats, left)

@@ -69,16 +69,14 @@ class _Moving:
 
     def find(self, movable: Sequence[Occupant]) -> Moved | None:
         """The cheapest single move that works; else the fewest of the cheapest together."""
-        helping = []
         for occupant in movable:
             # A ceiling before a search: without it each candidate would cost a placement of several gangs.
             if self._fits_without([occupant]):
                 found = self._seat([occupant])
                 if found is not None:
                     return found
-            helping.append(occupant)
         group: list[Occupant] = []
-        for occupant in helping:
+        for occupant in movable:
             group.append(occupant)
             # Grown from the cheapest until it fits, then trimmed: the best set would be a search over all of them, and
             # a move that is a little dearer than needed loses no work.
