@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.control.forward import End
-from phalanx.control.loop import Foresight, Remains
+from phalanx.control.instructions import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from phalanx.control.loop import (
+from phalanx.control.instructions import (
     Foresight,
     Instruction,
     LetGo,
-    Loop,
     Recorder,
     Remains,
     SeatChange,
@@ -27,6 +26,7 @@ from phalanx.control.loop import (
     Shrunk,
     Start,
 )
+from phalanx.control.loop import Loop
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy

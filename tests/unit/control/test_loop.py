@@ -5,7 +5,8 @@ import pytest
 
 from phalanx.control import loop as control_loop
 from phalanx.control.forward import Arrival, End, Forward
-from phalanx.control.loop import Leave, LetGo, Loop, Remains, Shift, Start
+from phalanx.control.instructions import Leave, LetGo, Remains, Shift, Silence, Start
+from phalanx.control.loop import Loop
 from phalanx.control.losses import HOLD_FOR_US
 from phalanx.control.state import State
 from phalanx.engine.cycle import schedule
@@ -249,7 +250,7 @@ def test_an_end_of_an_attempt_that_never_was_means_nothing():
         def ends_after(self, bind, now_us):
             return [End(now_us + 5, bind.gang, ok=True)]
 
-    forward = Forward(State(Fleet(make_nodes("4 gpu=1"), ())), FCFS, Short(), control_loop.Silence(), refusals=Never())
+    forward = Forward(State(Fleet(make_nodes("4 gpu=1"), ())), FCFS, Short(), Silence(), refusals=Never())
     forward.run([Arrival(PAIR)], [], until_us=20 * SECOND_US)
     assert forward.state.phase_of(0) is Phase.PENDING
     assert forward.state.refusal_of(0).times > 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phalanx.control import loop
 from phalanx.control.forward import Arrival, Forward, Happens
-from phalanx.control.loop import Foresight
+from phalanx.control.instructions import Foresight
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.control.loop import Foresight
+from phalanx.control.instructions import Foresight
 from phalanx.frontends.sim.ledger import BOOKED
 from phalanx.frontends.sim.progress import GangProgress
 from phalanx.model.gang import Gang, SnapshotHabit

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from phalanx.control.forward import Arrival, End, Forward, Happens
-from phalanx.control.loop import Foresight, Remains
+from phalanx.control.instructions import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from phalanx.control.loop import Foresight
+from phalanx.control.instructions import Foresight
 from phalanx.model.gang import Gang
 
 #: All the work of a job. So fine that a stretch rounded down is off by less than 2**-36 µs of run time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from phalanx.control.forward import End
-from phalanx.control.loop import Foresight, Remains
+from phalanx.control.instructions import Foresight, Remains
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.ledger import Ledger

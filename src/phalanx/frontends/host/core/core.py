@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from phalanx.control.loop import Leave
+from phalanx.control.instructions import Leave
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.ending import Ending

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from phalanx.control.loop import Leave
+from phalanx.control.instructions import Leave
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log

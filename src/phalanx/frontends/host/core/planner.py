@@ -12,7 +12,8 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from phalanx.control.loop import Foresight, Instruction, Leave, LetGo, Loop, Remains, SeatChange, Shift, Start
+from phalanx.control.instructions import Foresight, Instruction, Leave, LetGo, Remains, SeatChange, Shift, Start
+from phalanx.control.loop import Loop
 from phalanx.control.state import DEFAULT_WALLTIME_US, State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy

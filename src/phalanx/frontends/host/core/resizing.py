@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from phalanx.control.loop import SeatChange
+from phalanx.control.instructions import SeatChange
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.intake import read_run
