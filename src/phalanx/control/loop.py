@@ -9,21 +9,17 @@ ports of `control.instructions`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from phalanx.control.folding import Folded
+from phalanx.control.delivery import Delivery
 from phalanx.control.instructions import (
     Carrier,
     Leave,
     LetGo,
     Recorder,
-    Remains,
-    SeatChange,
-    Shift,
     Shrunk,
     Silence,
-    Start,
 )
 from phalanx.control.records import PlanRefusal
 from phalanx.control.state import State
@@ -32,7 +28,7 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind, Cause, Decision, Evict, Move, Plan, Repair, Resize, Restart, Seats
+from phalanx.model.plan import Cause, Evict, Plan, Repair, Restart
 
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
@@ -72,7 +68,8 @@ class Loop:
         self.recorder: Recorder = Silence() if recorder is None else recorder
         self.engine: Engine | None = None  # in the place of the engine's `schedule`, for those who watch it
         self.passes = 0
-        self._ledger, self._refusable = ledger, refusable
+        self._ledger = ledger
+        self._delivery = Delivery(state, carrier, self.recorder, refusable=refusable)
         weighs = policy.standing or policy.shares_users or bool(policy.takes)
         state.tenants.half_life_us = policy.half_life_us
         state.tenants.watched = state.tenants.watched or (weighs and (state.tenants.many or policy.shares_users))
@@ -81,6 +78,7 @@ class Loop:
         """The same loop over another state, for whoever tries something out on a copy."""
         twin = copy.copy(self)
         twin.state, twin.carrier = state, carrier
+        twin._delivery = Delivery(state, carrier, self.recorder, refusable=self._delivery.refusable)  # noqa: SLF001 - its own
         return twin
 
     def at(self, now_us: int) -> State:
@@ -106,7 +104,7 @@ class Loop:
         if self.state.records[number].phase.ended:
             return []
         cancelled = self.state.cancel(number)
-        self._note_cancelled([number, *cancelled])
+        self._delivery.note_cancelled([number, *cancelled])
         return cancelled
 
     def complete(self, number: int) -> list[int]:
@@ -119,12 +117,8 @@ class Loop:
 
     def _end(self, number: int, cancelled: list[int], how: str) -> list[int]:
         self.recorder.on_end(number, self.state.now_us, how)
-        self._note_cancelled(cancelled)
+        self._delivery.note_cancelled(cancelled)
         return cancelled
-
-    def _note_cancelled(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self.recorder.on_end(number, self.state.now_us, "cancel")
 
     def requeue(self, number: int, *, failed: bool = False, progressed: bool = False) -> None:
         """It gives everything back and waits again with its age; after failures not before it has rested."""
@@ -168,7 +162,7 @@ class Loop:
         state = self.state
         for number in state.gangs_on(node):
             if state.records[number].phase is not Phase.STARTING:
-                self._stop(number, saves=False)
+                self._delivery.stop(number, saves=False)
                 self.recorder.on_end(number, state.now_us, "evict")
             state.requeue(number)
             self.carrier.carry_out(Leave(number, Cause.DRAIN))
@@ -182,18 +176,12 @@ class Loop:
                 self.carrier.carry_out(Shrunk(loss.gang, seats))
                 self.recorder.on_change(loss.gang, state.now_us, "lose")
             elif loss.how == "hurt":
-                remains = self._stop(loss.gang, saves=False, holds=seats)
+                remains = self._delivery.stop(loss.gang, saves=False, holds=seats)
                 self.recorder.on_change(loss.gang, state.now_us, "lose")
                 if state.note_failure(loss.gang, progressed=remains.progressed):
                     cancelled = state.fail(loss.gang)
                     self.carrier.stop(loss.gang, saves=False)
                     self._end(loss.gang, cancelled, "fail")
-
-    def _stop(self, number: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
-        remains = self.carrier.stop(number, saves=saves, holds=holds)
-        if remains.left_us is not None:
-            self.state.note_left(number, remains.left_us)
-        return remains
 
     # ------------------------------------------------------------------ time
 
@@ -205,7 +193,7 @@ class Loop:
             return
         due = state.tick()
         for bind in due.begun:
-            self._begin(bind)
+            self._delivery.begin(bind)
         for number in due.requeued:
             self.carrier.carry_out(LetGo(number, held=True))
 
@@ -230,7 +218,7 @@ class Loop:
         passed.passes += 1
         if state.has_elastic:
             for number in state.list_elastic():
-                self._foresee(number)
+                self._delivery.foresee(number)
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
         plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)
         passed.wake_at_us = plan.wake_at_us
@@ -238,7 +226,7 @@ class Loop:
             state.apply(plan)
             self.recorder.on_plan(plan, state.now_us)
             return False
-        undone, folded = self._carry_out(plan)
+        undone, folded = self._delivery.carry_out(plan)
         passed.infeasible += plan.infeasible
         passed.cancelled += folded.cancelled
         self.recorder.on_plan(plan if not undone else _without(plan, undone), state.now_us)
@@ -248,95 +236,20 @@ class Loop:
         # That a gang can never run is news to whoever waited for its end, and to nobody else.
         return bool(folded.heard or folded.cancelled or moved) | (bool(state.degraded) and self._let_go())
 
-    def _carry_out(self, plan: Plan) -> tuple[set[int], Folded]:
-        """Fold a plan and hand it out, but for what is refused at once; that is undone, and whose it is the answer."""
-        state = self.state
-        changes = [decision for decision in plan.decisions if not isinstance(decision, Bind)]
-        if not (changes or self._refusable):
-            # Most plans of a log start somebody or nobody and change nobody who runs: nobody has to be told first.
-            folded = state.apply(plan)
-            for bind in folded.begun:
-                self._begin(bind)
-            self._note_cancelled(folded.cancelled)
-            return set(), folded
-        refused = self._list_refused(plan) if self._refusable else {}
-        before = {d.gang: state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
-        folded = state.apply(plan, undoable=self._refusable)
-        undone: set[int] = set()
-        for number, words in refused.items():
-            if number not in undone:
-                undone.update(state.refuse(number, words).undone)
-        self._hand_out(plan, folded, undone, before)
-        self._note_cancelled(folded.cancelled)
-        return undone, folded
-
-    def _hand_out(self, plan: Plan, folded: Folded, undone: set[int], before: dict[int, tuple[Seats, ...]]) -> None:
-        """Everybody is told what the plan says of them, in its order."""
-        for decision in plan.decisions:  # all of them before anybody begins: seats pass from hand to hand
-            if isinstance(decision, Evict) and decision.gang not in undone:
-                self._stop(decision.gang, saves=decision.cause is Cause.TURN)
-        begun = {bind.gang for bind in folded.begun}
-        for decision in plan.decisions:
-            if decision.gang in undone:
-                continue
-            if not isinstance(decision, Bind):
-                self._tell(decision, before)
-            elif decision.gang in begun:
-                self._begin(decision)
-
-    def _list_refused(self, plan: Plan) -> dict[int, str]:
-        """What the carrier knows it will not do, and what it would not do a moment ago."""
-        refused = {
-            decision.gang: "it was refused a moment ago"
-            for decision in plan.decisions
-            if not isinstance(decision, Bind) and self.state.is_resting(decision.gang)
-        }
-        for number, words in self.carrier.list_refused(plan):
-            refused.setdefault(number, words)
-        return refused
-
-    def _begin(self, bind: Bind) -> None:
-        self.recorder.on_bind(bind, self.state.now_us)
-        self.carrier.carry_out(Start(bind))
-
-    def _tell(self, decision: Decision, before: dict[int, tuple[Seats, ...]]) -> None:
-        """Tell the gang, and whoever writes things down."""
-        now, number = self.state.now_us, decision.gang
-        if isinstance(decision, Evict):
-            self.recorder.on_end(number, now, "yield" if decision.cause is Cause.TURN else "evict")
-            self.carrier.carry_out(Leave(number, decision.cause, decision.beneficiary))
-            return
-        if isinstance(decision, Resize):
-            was = before[number]
-            gained = decision.members - _members(was)
-            event = "grow" if gained > 0 else "shrink" if gained < 0 else "move"
-            self.carrier.carry_out(SeatChange(number, was, decision.seats, decision.cause, decision.beneficiary))
-        else:
-            event = "move" if isinstance(decision, Move) else "repair" if isinstance(decision, Repair) else "restart"
-            self.carrier.carry_out(Shift(number, decision.seats, event))
-        self.recorder.on_change(number, now, event)
-        self._foresee(number)
-
-    def _foresee(self, number: int) -> None:
-        """Elastic gangs tell how far they are before anybody plans with them."""
-        seen = self.carrier.foresee(number)
-        if seen is not None:
-            self.state.report(number, seen.end_us, seen.saved_us)
-
     def _let_go(self) -> bool:
         """A degraded gang that has no seat left to hold, and found no place, queues again at once."""
         state = self.state
         if not state.degraded:
             return False
-        bare = [n for n in state.degraded if state.phase_of(n) is Phase.DEGRADED and not _members(state.seats_of(n))]
+        bare = [
+            number
+            for number in state.degraded
+            if state.phase_of(number) is Phase.DEGRADED and not any(each.members for each in state.seats_of(number))
+        ]
         for number in bare:
             state.requeue_rested(number)
             self.carrier.carry_out(LetGo(number, held=False))
         return bool(bare)
-
-
-def _members(seats: Sequence[Seats]) -> int:
-    return sum(each.members for each in seats)
 
 
 def _without(plan: Plan, undone: set[int]) -> Plan:
