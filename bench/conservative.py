@@ -38,7 +38,7 @@ def make_full(rng: random.Random) -> State:
     """A thousand nodes, all taken by gangs that end at different times."""
     state = State(make_fleet((4, 10, 25), ("block", "rack")))
     at = 0
-    while state.free[:, state.fleet.device_column].any():
+    while state.nodes.free[:, state.fleet.device_column].any():
         for size in draw_sizes(rng, 32):
             state.submit(make_gang(f"r{at}", make_shape(8), size, walltime_us=rng.randint(60, 48 * 60) * MINUTE_US))
             at += 1

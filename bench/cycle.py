@@ -72,7 +72,7 @@ def make_world(rng: random.Random) -> tuple[State, Iterator[Gang]]:
 def free_share(state: State) -> float:
     """Share of the devices that nobody holds."""
     column = state.fleet.device_column
-    return float(state.free[:, column].sum() / state.fleet.capacity[:, column].sum())
+    return float(state.nodes.free[:, column].sum() / state.fleet.capacity[:, column].sum())
 
 
 def end_some(state: State, rng: random.Random) -> None:

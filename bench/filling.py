@@ -55,4 +55,4 @@ def measure_allocated(fleet: Fleet, shapes: Sequence[Shape], arrived: float, see
     column = fleet.device_column
     capacity = int(fleet.capacity[:, column].sum())
     state = fill(fleet, draw_arrivals(shapes, capacity * arrived, seed))
-    return 100 * (1 - int(state.free[:, column].sum()) / capacity)
+    return 100 * (1 - int(state.nodes.free[:, column].sum()) / capacity)

@@ -35,7 +35,7 @@ def make_busy() -> State:
         shape = make_shape(1, 2, 16) if layer < 8 else make_shape(0, 2, 16)
         for at in range(0, NODES, MEMBERS):
             number = state.submit(make_gang(f"g{layer}-{at}", shape, MEMBERS, walltime_us=HOUR_US))
-            devices = np.zeros((MEMBERS, state.device_free.shape[1]), dtype=np.int16)
+            devices = np.zeros((MEMBERS, state.nodes.device_free.shape[1]), dtype=np.int16)
             if layer < 8:
                 devices[:, layer] = 1000
             seats = Seats(0, np.arange(at, at + MEMBERS), np.ones(MEMBERS, dtype=np.int64), devices)

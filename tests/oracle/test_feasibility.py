@@ -62,9 +62,10 @@ def decide(state: State, gangs) -> tuple[bool, bool]:
 def fill_node(rng, state, node):
     """Leave some thousandths of every device, and some of every other kind."""
     used = [
-        1000 - rng.choice([0, 300, 500, 700, 1000, 1000]) if left else 0 for left in state.device_free[node].tolist()
+        1000 - rng.choice([0, 300, 500, 700, 1000, 1000]) if left else 0
+        for left in state.nodes.device_free[node].tolist()
     ]
-    cpu = int(state.free[node][state.fleet.kind_index["cpu"]]) // 1000
+    cpu = int(state.nodes.free[node][state.fleet.kind_index["cpu"]]) // 1000
     occupy(state, node, used, cpu=rng.randint(0, cpu))
 
 

@@ -78,9 +78,9 @@ def test_packs_other_mixes_tighter_than_best_fit(openb, fleet, mix):
 @pytest.mark.long
 def test_devices_and_amounts_agree_on_a_full_cluster(openb, fleet):
     state = fill(fleet, draw_arrivals(read_mix(openb, "gpushare100"), 6_212_000, 7))
-    assert (state.free >= 0).all()
-    assert (state.device_free >= 0).all()
-    assert (state.free[:, fleet.device_column] == state.device_free.sum(axis=1)).all()
+    assert (state.nodes.free >= 0).all()
+    assert (state.nodes.device_free >= 0).all()
+    assert (state.nodes.free[:, fleet.device_column] == state.nodes.device_free.sum(axis=1)).all()
 
 
 @pytest.mark.parametrize(

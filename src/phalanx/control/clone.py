@@ -16,11 +16,11 @@ def clone_state(state: State) -> State:
     state.tenants.settle()
     # Shallow, then part by part: gangs, forms and the fleet never change, and are most of it.
     twin = copy.copy(state)
-    for name in ("free", "device_free", "up", "open", "draining"):
-        setattr(twin, name, getattr(state, name).copy())
+    twin.nodes = copy.copy(state.nodes)
+    twin.nodes.copy()
+    twin.nodes.suspicion = copy.deepcopy(state.nodes.suspicion)
     for name in ("pending", "running", "allocations"):
         setattr(twin, name, _copy_table(getattr(state, name)))
-    twin.suspicion = copy.deepcopy(state.suspicion)
     twin.tenants = copy.copy(state.tenants)
     twin.tenants.copy()
     twin.tenants._user_index = dict(state.tenants._user_index)  # noqa: SLF001 - people are added as they appear
@@ -45,8 +45,6 @@ def clone_state(state: State) -> State:
     twin.order = replace(state.order)
     twin._ends = replace(state._ends)  # noqa: SLF001 - the same class
     twin._frozen = False  # noqa: SLF001
-    # It points to the original's arrays.
-    twin._node_columns = None  # noqa: SLF001
     twin.columns_moved()
     return twin
 

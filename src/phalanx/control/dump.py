@@ -49,7 +49,7 @@ def dump_state(
         "default_walltime_us": state.default_walltime_us,
         "evictions_in_vain": state.evictions_in_vain,
         # Not to be read off the seats: a device that was split once and is whole now leaves no trace there.
-        "devices_split": state.shared,
+        "devices_split": state.nodes.shared,
         # Without the node, which is always the innermost.
         "levels": list(state.fleet.levels[:-1]),
         "nodes": _dump_nodes(state, drains or {}),
@@ -117,19 +117,19 @@ def _dump_nodes(state: State, drains: Mapping[str, int]) -> list[Tree]:
     for index, node in enumerate(state.fleet.nodes):
         entry: Tree = {"spec": node_tree(node)}
         # Only what is unusual, here and below: a healthy node is its spec and nothing else.
-        if not state.up[index]:
+        if not state.nodes.up[index]:
             entry["up"] = False
-        if not state.open[index]:
+        if not state.nodes.open[index]:
             entry["open"] = False
-        if state.draining[index]:
+        if state.nodes.draining[index]:
             entry["draining"] = True
             if node.name in drains:
                 entry["drain_by_us"] = drains[node.name]
         # The kills as well as the suspicion: the next one makes it longer by how many there were.
-        if state.suspicion.kills.get(index):
-            entry["kills_us"] = list(state.suspicion.kills[index])
-        if index in state.suspicion.until_us:
-            entry["suspect_until_us"] = state.suspicion.until_us[index]
+        if state.nodes.suspicion.kills.get(index):
+            entry["kills_us"] = list(state.nodes.suspicion.kills[index])
+        if index in state.nodes.suspicion.until_us:
+            entry["suspect_until_us"] = state.nodes.suspicion.until_us[index]
         entries.append(entry)
     return entries
 

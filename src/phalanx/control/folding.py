@@ -164,7 +164,7 @@ def _repair(state: Tables, decision: Repair | Restart) -> None:
 
 def _find_all_lenders(state: Tables, plan: Plan, leaving: list[_Leaving]) -> dict[int, dict[int, int]]:
     """Gangs on whose seats starts wait, by start; of gangs that start together, each waits for the lenders of all."""
-    free = state.free.copy()  # as the plan fills it up
+    free = state.nodes.free.copy()  # as the plan fills it up
     vacated = np.zeros_like(free)  # what is free now has these amounts in it already
     for each in leaving:
         for seats in each.seats:

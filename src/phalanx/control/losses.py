@@ -42,7 +42,7 @@ def lose_node(state: Tables, node: int) -> list[Loss]:
     killed = sum(loss.how == "hurt" for loss in losses)
     # Those that went on with fewer members were not killed, and do not speak against the node.
     for _ in range(killed):
-        until_us = state.suspicion.note_kill(node, state.now_us)
+        until_us = state.nodes.suspicion.note_kill(node, state.now_us)
         if until_us is not None:
             state.set_timer(until_us, "trust", node, 0)
     state.unsettle()
@@ -143,7 +143,7 @@ def tick(state: Tables) -> Due:
         _, what, number, token = heapq.heappop(state.timers)
         # Node timers have no gang and no token.
         if what == "trust":
-            if state.suspicion.forgive(state.now_us):
+            if state.nodes.suspicion.forgive(state.now_us):
                 state.nodes_changed()
             continue
         if what == "retry":

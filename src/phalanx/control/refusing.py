@@ -189,7 +189,7 @@ def _by_node(seats: Iterable[Seats]) -> dict[int, int]:
 
 def _room_without(state: Tables, gone: Sequence[Unconfirmed]) -> tuple[Any, Any]:
     """What would be free if these were taken back: their seats returned, the earlier ones taken."""
-    free, devices = state.free.copy(), state.device_free.astype(np.int64)
+    free, devices = state.nodes.free.copy(), state.nodes.device_free.astype(np.int64)
     # Each gang once, however many decisions about it fall.
     for record in {each.decision.gang: state.records[each.decision.gang] for each in gone}.values():
         if record.phase.seated:

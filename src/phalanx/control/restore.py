@@ -147,7 +147,7 @@ class _Restoring:
         state = self.state = State(Fleet(nodes, levels), queues, users, windows, walltime_us)
         state.now_us = self.now_us
         # Before anybody is seated: from here on it decides whether devices are looked at.
-        state.shared = _flag(fields, "devices_split", default=False)
+        state.nodes.shared = _flag(fields, "devices_split", default=False)
         state.evictions_in_vain = _count(fields, "evictions_in_vain", 0)
         for name, inner in _pairs(fields.get("ended")):
             state.ended[name] = Phase(inner.one_of([phase.value for phase in Phase if phase in ENDED], "way to end"))
@@ -174,24 +174,24 @@ class _Restoring:
         state = self.state
         for index, item in enumerate(self._need("nodes", "nodes: […]").items()):
             fields = item.fields(NODE_KEYS)
-            state.up[index] = _flag(fields, "up", default=True)
-            state.open[index] = _flag(fields, "open", default=True)
-            state.draining[index] = _flag(fields, "draining", default=False)
+            state.nodes.up[index] = _flag(fields, "up", default=True)
+            state.nodes.open[index] = _flag(fields, "open", default=True)
+            state.nodes.draining[index] = _flag(fields, "draining", default=False)
             # A drain is a cordon and more (rule 15); the other way round no event could have made it so.
-            if state.draining[index] and state.open[index]:
+            if state.nodes.draining[index] and state.nodes.open[index]:
                 item.refuse("drains and is open; a draining node has open: false")
             by = fields.get("drain_by_us")
             if by is not None:
                 found.drains[state.fleet.names[index]] = by.integer(self.now_us + 1, MOST)
             kills = [kill.integer(0, self.now_us) for kill in _items(fields.get("kills_us"))]
             if kills:
-                state.suspicion.kills[index] = kills
+                state.nodes.suspicion.kills[index] = kills
             until = fields.get("suspect_until_us")
             if until is not None:
-                state.suspicion.until_us[index] = until.integer(self.now_us + 1, MOST)
-                state.suspicion.trusted[index] = False
+                state.nodes.suspicion.until_us[index] = until.integer(self.now_us + 1, MOST)
+                state.nodes.suspicion.trusted[index] = False
                 # Timers are not in the file: each is set anew from the fact that it stands for.
-                state.set_timer(state.suspicion.until_us[index], "trust", index, 0)
+                state.set_timer(state.nodes.suspicion.until_us[index], "trust", index, 0)
         # Once, after all: who is in service is worked out anew, and there are no promises yet that it could void.
         state.nodes_changed()
 

@@ -327,7 +327,7 @@ def _check_up(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
     for each in seats:
         for node in each.nodes.tolist():
             # Cordoned is fine: whoever was there before may stay. Down is not: it would have been lost with the node.
-            if not state.up[node]:
+            if not state.nodes.up[node]:
                 where.refuse(f"has members on {show(state.fleet.names[node])}, which is not up")
 
 
@@ -335,7 +335,7 @@ def _check_room(state: State, seats: tuple[Seats, ...], where: Spot) -> None:
     for each in seats:
         for node in each.nodes.tolist():
             # Amounts and devices: two gangs may fit by the sums and still name one device.
-            if bool((state.free[node] < 0).any() or (state.device_free[node] < 0).any()):
+            if bool((state.nodes.free[node] < 0).any() or (state.nodes.device_free[node] < 0).any()):
                 where.refuse(f"takes more than {show(state.fleet.names[node])} has left; a device is given once")
 
 

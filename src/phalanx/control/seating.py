@@ -88,16 +88,16 @@ def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
         columns["taken"][at] = taken
         if seats.devices.shape[1]:
             columns["devices"][at] = seats.devices[0]
-        state.free[node] -= taken
+        state.nodes.free[node] -= taken
     else:
         taken = seats.counts[:, None] * need.vector
         columns["node"][rows], columns["count"][rows] = seats.nodes, seats.counts
         columns["running"][rows], columns["role"][rows] = row, seats.role
         columns["taken"][rows], columns["devices"][rows] = taken, seats.devices
-        state.free[seats.nodes] -= taken
+        state.nodes.free[seats.nodes] -= taken
     # Two accounts of one thing, as in `engine.room.view.View`: amounts above, devices here.
     if need.share or need.whole:
-        state.device_free[seats.nodes] -= seats.devices
+        state.nodes.device_free[seats.nodes] -= seats.devices
     # Here and nowhere else, so that sums cannot drift from seats: usage is what is seated, for starting gangs too.
     state.tenants.charge(record.queue, record.user, need, seats.members)
 
@@ -109,11 +109,11 @@ def unseat(state: Tables, record: Record) -> None:
     for seats in record.seats:
         need = find_need(state.fleet, record.gang.roles[seats.role].shape)
         if len(seats.nodes) == 1:
-            state.free[int(seats.nodes[0])] += seats.members * need.vector
+            state.nodes.free[int(seats.nodes[0])] += seats.members * need.vector
         else:
-            state.free[seats.nodes] += seats.counts[:, None] * need.vector
+            state.nodes.free[seats.nodes] += seats.counts[:, None] * need.vector
         if need.share or need.whole:
-            state.device_free[seats.nodes] += seats.devices
+            state.nodes.device_free[seats.nodes] += seats.devices
         state.tenants.charge(record.queue, record.user, need, -seats.members)
 
 
@@ -137,7 +137,7 @@ def keep_busy(
     did begins there when the last user is gone, and until then nobody else may have the rest.
     """
     # On copies: what one role's rest takes must be gone for the next role's, and nothing is seated before all is known.
-    free, device_free = state.free.copy(), state.device_free.copy()
+    free, device_free = state.nodes.free.copy(), state.nodes.device_free.copy()
     left: list[Seats] = []
     rests: list[tuple[Shape, Seats]] = []
     for each in seats:

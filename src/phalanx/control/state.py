@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from phalanx.control import leaving, losses, refusing
 from phalanx.control.columns import HeldTable
 from phalanx.control.courses import Courses
@@ -235,13 +233,13 @@ class State(Courses):
     def set_up(self, node: int, *, up: bool) -> None:
         """A node failed, or was repaired. Whoever was on it must be told separately."""
         self.thaw()
-        self.up[node] = up
+        self.nodes.up[node] = up
         self.nodes_changed()
 
     def set_open(self, node: int, *, open_: bool, drain: bool = False) -> None:
         """A node is cordoned, or takes new gangs again; if it drains, whoever can leave should."""
         self.thaw()
-        self.open[node], self.draining[node] = open_, drain
+        self.nodes.open[node], self.nodes.draining[node] = open_, drain
         self.nodes_changed()
 
     def add_node(self, node: Node) -> None:
@@ -249,36 +247,31 @@ class State(Courses):
         self._rebuild(self.fleet.with_node(node))
         index = self.fleet.index_by_name[node.name]
         # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
-        self.up[index] = self.open[index] = True
-        self.draining[index] = False
+        self.nodes.up[index] = self.nodes.open[index] = True
+        self.nodes.draining[index] = False
 
     def remove_node(self, node: int) -> None:
         """A machine that will not come back; it must be empty."""
         self._rebuild(self.fleet.without_node(node))
-        self.up[node] = False
+        self.nodes.up[node] = False
 
     def _rebuild(self, fleet: Fleet) -> None:
         """Lay everything out over another set of nodes and kinds."""
         self.thaw()
         # Every table over nodes or kinds changes its shape. This is rare, so that everything is seated anew from the
         # records and no table has to know how to grow.
-        old, self.fleet = self.fleet, fleet
-        extra = np.ones(len(fleet) - len(old), dtype=np.bool_)
-        self.up, self.open = np.concatenate((self.up, extra)), np.concatenate((self.open, extra))
-        # New nodes are up, open and not draining.
-        self.draining = np.concatenate((self.draining, ~extra))
-        self.suspicion.widen(len(fleet))
-        self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
+        self.fleet = fleet
+        self.nodes.lay_out(fleet)
         self.tenants = self.tenants.over(fleet)
         self.allocations = HeldTable(allocation_columns(self.fleet))
         seated = [record for record in self.records if record.phase.seated]
         for record in [*seated, *(ghost for _, ghost in self.vacating)]:
             # First as wide as the tables are now, or they could not be subtracted from them.
-            record.seats = tuple(widen_seats(seats, self.device_free.shape[1]) for seats in record.seats)
+            record.seats = tuple(widen_seats(seats, self.nodes.device_free.shape[1]) for seats in record.seats)
             for seats in record.seats:
                 seat(self, record, record.row, seats)
         self.columns_moved()
-        width = self.device_free.shape[1]
+        width = self.nodes.device_free.shape[1]
         refusing.widen_images(self, width)
         self.promises = {first: widen_promise(promise, width) for first, promise in self.promises.items()}
         self.judged.clear()  # feasibility is judged again when nodes change

@@ -28,7 +28,7 @@ _GANG: Final = Gang("(stranger)", (Role("stranger", Sizes((1,)), Shape(((DEVICE_
 def occupy(state: Tables, node: int, device: int) -> None:
     """Somebody else uses this device; whatever of it is free is so no longer."""
     state.thaw()
-    row = np.zeros((1, state.device_free.shape[1]), dtype=np.int16)
+    row = np.zeros((1, state.nodes.device_free.shape[1]), dtype=np.int16)
     # All of it: what a stranger leaves of a device nobody can tell, and nobody should be put beside it.
     row[0, device] = MILLI
     # To the root, which has no limit of its own to use up: no team pays for somebody who never asked.

@@ -13,6 +13,7 @@ import numpy as np
 
 from phalanx.control.columns import HeldTable, Table
 from phalanx.control.forms import Forms
+from phalanx.control.node_table import NodeTable
 from phalanx.control.records import (
     PENDING,
     RUNNING,
@@ -26,7 +27,6 @@ from phalanx.control.records import (
     allocation_columns,
     touches,
 )
-from phalanx.control.suspicion import NodeSuspicion
 from phalanx.control.tenants import Tenants
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import Fleet
@@ -38,7 +38,6 @@ from phalanx.model.snapshot import (
     AllocationColumns,
     Degraded,
     Hints,
-    NodeColumns,
     PendingColumns,
     RunningColumns,
     Snapshot,
@@ -63,19 +62,7 @@ class Tables:
         """An empty cluster at time zero."""
         self.now_us = 0
         self.fleet = fleet
-        self.free = fleet.capacity.copy()
-        # Beside `free`, which has the same devices as an amount: without shares amounts
-        # are enough, and this is the slower one.
-        self.device_free = fleet.device_capacity.copy()
-        self.up = np.ones(len(fleet), dtype=np.bool_)
-        self.open = np.ones(len(fleet), dtype=np.bool_)
-        self.draining = np.zeros(len(fleet), dtype=np.bool_)
-        self.suspicion = NodeSuspicion(len(fleet))
-        # Kept as a fact, since a ledger asks at every instant and nodes change seldom.
-        self.closed = False  # whether any node is cordoned
-        # Once true, for good: whether a device was ever split decides if devices are looked at one by one, and looking
-        # costs nothing in correctness, only time.
-        self.shared = False
+        self.nodes = NodeTable(fleet)
         self.windows = tuple(windows)
         self.default_walltime_us = default_walltime_us
         self.tenants = Tenants(fleet, queues, users)
@@ -112,7 +99,6 @@ class Tables:
         self._settled_upto = 0
         self._frozen = False
         self._columns_at: tuple[int, ...] = ()
-        self._node_columns: NodeColumns | None = None
         self._has_elastic = self._has_reclaimable = self._has_deadlines = False
         self._ends = LeastEnd()
 
@@ -136,7 +122,7 @@ class Tables:
         return Snapshot(
             now_us=self.now_us,
             fleet=self.fleet,
-            nodes=self._nodes(),
+            nodes=self.nodes.columns(),
             forms=self.forms.forms,
             gangs=self.gangs,
             pending=self._pending_columns,
@@ -171,19 +157,6 @@ class Tables:
             settled_upto=self._settled_upto,
         )
 
-    def _nodes(self) -> NodeColumns:
-        # Made anew only if an array is another one, or the flag has risen: free amounts are written in place.
-        nodes = self._node_columns
-        if nodes is None or nodes.free is not self.free or nodes.shared != self.shared or nodes.up is not self.up:
-            # Spares are for repairs only, suspects for nobody: not even a repair should try a node that kills.
-            repairable = self.up & self.open & self.suspicion.trusted
-            in_service = repairable & ~self.fleet.spare
-            nodes = NodeColumns(
-                self.free, self.device_free, self.shared, self.up, self.open, in_service, repairable, self.draining
-            )
-            self._node_columns = nodes
-        return nodes
-
     def _make_columns(self) -> None:
         self._pending_columns = PendingColumns(alive=self.pending.alive, **self.pending.columns)
         self._running_columns = RunningColumns(alive=self.running.alive, **self.running.columns)
@@ -195,8 +168,7 @@ class Tables:
         if not self._frozen:
             return
         # At the first write after a snapshot and not with it: snapshots between two writes share one copy.
-        self.free, self.device_free = self.free.copy(), self.device_free.copy()
-        self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
+        self.nodes.copy()
         for table in (self.pending, self.running, self.allocations):
             table.copy()
         self.tenants.copy()
@@ -226,7 +198,7 @@ class Tables:
         if not self._has_reclaimable:
             return False
         guests = self.running.alive & (self.running.columns["guest"] > 0)
-        return bool(self.pins or self.windows or self.draining.any() or guests.any())
+        return bool(self.pins or self.windows or self.nodes.draining.any() or guests.any())
 
     def note_soft(self, gang: Gang, *, elastic: bool) -> None:
         """Remember whether anybody could ever be made to give something back."""
@@ -238,8 +210,8 @@ class Tables:
 
     def intern(self, form: Form) -> int:
         """The number of a form, and what it means for devices."""
-        if self.forms.splits_devices(form) and not self.shared:
-            self.shared = True
+        if self.forms.splits_devices(form) and not self.nodes.shared:
+            self.nodes.shared = True
             self.promises = {}  # they were made without naming devices, which now matter
         return self.forms.number_of(form)
 
@@ -272,11 +244,9 @@ class Tables:
     def nodes_changed(self) -> None:
         """Somebody may fit now who did not, and promises on nodes out of service are void."""
         self._settled_upto = 0
-        self._node_columns = None
-        self.closed = not bool(self.open.all())
         # Rule 4: a promise is void when its places fail, are cordoned or drained. Suspects need no look: a node becomes
         # one by failing, which has voided them.
-        out = ~(self.up & self.open)
+        out = self.nodes.note_service()
         if self.promises and out.any():
             self.promises = {first: promise for first, promise in self.promises.items() if not touches(promise, out)}
 

@@ -122,7 +122,7 @@ def seat(
     Devices not given are the first that are free; shares must be given.
     """
     gang = state.gangs[number]
-    free = state.device_free.copy()
+    free = state.nodes.device_free.copy()
     seats = []
     for role, counts in enumerate(places):
         table = np.zeros((len(counts), free.shape[1]), dtype=np.int16)
@@ -154,5 +154,5 @@ def _occupy(state: State, node: int, need: Mapping[str, int], used: Mapping[int,
     number = state.submit(
         make_gang(f"filler-{len(state.gangs)}", role, walltime=walltime, submit=state.now_us / SECOND_US)
     )
-    table = [used.get(device, 0) for device in range(state.device_free.shape[1])]
+    table = [used.get(device, 0) for device in range(state.nodes.device_free.shape[1])]
     seat(state, number, {node: 1}, devices=({node: table},))

@@ -334,7 +334,7 @@ class _Drawing:
         if self.flavour.small or (self.flavour.rivals and self._odds(60)):
             gang = replace(gang, priority=0)
         sizes = tuple(rng.choice(role.sizes.allowed) for role in gang.roles)
-        seats = self._find_seats(gang, sizes, FreeColumns(state.fleet, state.free, state.device_free))
+        seats = self._find_seats(gang, sizes, FreeColumns(state.fleet, state.nodes.free, state.nodes.device_free))
         number = self._submit(gang)
         if seats is None:
             if self._odds(60):
@@ -355,7 +355,7 @@ class _Drawing:
 
     def _find_seats(self, gang: Gang, sizes: Sequence[int], room: FreeColumns) -> tuple[Seats, ...] | None:
         """A first fit in a drawn order of the nodes where gangs may start."""
-        up, opened = self.state.up, self.state.open
+        up, opened = self.state.nodes.up, self.state.nodes.open
         order = [i for i, node in enumerate(self.nodes) if up[i] and opened[i] and not node.spare]
         if not self.flavour.plain and self._odds(60):
             self.rng.shuffle(order)
@@ -413,7 +413,7 @@ class _Drawing:
         """The last plan has spoken to whoever waits: with promises, with a hint, or not at all."""
         state, waiting = self.state, self._numbers("pending")
         if self.flavour.plain:
-            room = int(state.free.sum()) // WHOLE
+            room = int(state.nodes.free.sum()) // WHOLE
             refused = all(state.gangs[number].members_min > room for number in waiting)
             possible = all(state.gangs[number].members_min <= self.total for number in waiting)
             if refused and possible and self._odds(70):
@@ -437,7 +437,7 @@ class _Drawing:
             if seats is None or gang.together is not None or number in state.curves or self._odds(20):
                 continue
             room.take(gang, seats)
-            if not state.shared:
+            if not state.nodes.shared:
                 seats = tuple(replace(each, devices=np.zeros_like(each.devices)) for each in seats)
             start_us = last_us if self._odds(75) else state.now_us + self.rng.randrange(2) * self.span_us // 4
             yield Reservation((number,), start_us, start_us + self._length_at_least(gang), (seats,))

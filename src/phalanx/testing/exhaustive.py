@@ -39,8 +39,8 @@ class Board:
 
 def read_board(state: State) -> Board:
     """What is free now on the nodes in service."""
-    usable = state.up & state.open & ~state.fleet.spare
-    return board_of(state.fleet, state.free.tolist(), state.device_free.tolist(), usable.tolist())
+    usable = state.nodes.up & state.nodes.open & ~state.fleet.spare
+    return board_of(state.fleet, state.nodes.free.tolist(), state.nodes.device_free.tolist(), usable.tolist())
 
 
 def empty_board(fleet: Fleet) -> Board:

@@ -285,10 +285,16 @@ def test_trying_changes_nothing(monkeypatch):
     job = world.submit("big", "8 gpu=1", "eve", walltime=3600)
     world.plan()
     state = world.planner.state
-    before = (len(state.gangs), len(state.pending), len(state.running), state.free.tolist(), world.planner.version)
+    before = (
+        len(state.gangs),
+        len(state.pending),
+        len(state.running),
+        state.nodes.free.tolist(),
+        world.planner.version,
+    )
     monkeypatch.setattr(Planner, "at", _at_of_copies(world.planner))
     why(world, job)
-    after = (len(state.gangs), len(state.pending), len(state.running), state.free.tolist(), world.planner.version)
+    after = (len(state.gangs), len(state.pending), len(state.running), state.nodes.free.tolist(), world.planner.version)
     assert after == before
 
 

@@ -45,7 +45,7 @@ def wait(state, seconds):
 
 
 def free(state):
-    return (state.free[:, 0] // 1000).tolist()
+    return (state.nodes.free[:, 0] // 1000).tolist()
 
 
 # ---------------------------------------------------------------------- seats between two users
@@ -54,15 +54,15 @@ def free(state):
 def test_of_two_roles_that_leave_one_node_nothing_is_kept_twice():
     pair = make_gang("pair", "1-2 cpu=2", "1-2 cpu=2", resize_pause_us=10 * SECOND_US)
     state = make_state("2 cpu=4", gangs=[pair, make_gang("next", "1 cpu=3", walltime=50)])
-    none = np.zeros((2, state.device_free.shape[1]), dtype=np.int16)
+    none = np.zeros((2, state.nodes.device_free.shape[1]), dtype=np.int16)
     both = tuple(Seats(role, np.array([0, 1]), np.array([1, 1]), none) for role in (0, 1))
     apply(state, Bind(0, both, 900 * SECOND_US))
     here = tuple(Seats(role, np.array([0]), np.array([1]), none[:1]) for role in (0, 1))
     claim = (Seats(0, np.array([1]), np.array([1]), none[:1]),)
     apply(state, Resize(0, here, Cause.LOAN, 1), Bind(1, claim, 50 * SECOND_US))
-    assert state.free.tolist() == [[0], [0]]
+    assert state.nodes.free.tolist() == [[0], [0]]
     wait(state, 10)
-    assert state.free.tolist() == [[0], [1000]]
+    assert state.nodes.free.tolist() == [[0], [1000]]
 
 
 @pytest.mark.parametrize(("asked", "rests"), [("gpu=0.5", {500, 1000}), ("gpu=1", {1000}), ("gpu=2 cpu=1", {3000})])
@@ -75,12 +75,12 @@ def test_the_rest_of_a_seat_is_nobodys_until_its_user_has_left_it_all(asked, res
     claim = (Seats(0, np.array([1]), np.array([1]), np.array([milli], dtype=np.int16)),)
     keep = (Seats(0, np.array([0]), np.array([1]), two[:1]),)
     apply(state, Resize(0, keep, Cause.LOAN, 1), Bind(1, claim, 50 * SECOND_US))
-    assert not state.free.any()
-    assert not state.device_free.any()
+    assert not state.nodes.free.any()
+    assert not state.nodes.device_free.any()
     kept = {amount for _, ghost in state.vacating for role in ghost.gang.roles for _, amount in role.shape.need}
     assert rests <= kept
     assert [bind.gang for bind in wait(state, 10).begun] == [1]
-    assert int(state.device_free[1].sum()) == 2000 - sum(milli)
+    assert int(state.nodes.device_free[1].sum()) == 2000 - sum(milli)
 
 
 def test_a_start_on_seats_that_are_being_left_begins_when_they_are():

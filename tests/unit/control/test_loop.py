@@ -213,7 +213,7 @@ def test_a_refusal_may_come_later():
     loop.at(3 * SECOND_US)
     assert loop.refuse(0, "its image was not found").undone == (0,)
     assert loop.state.phase_of(0) is Phase.PENDING
-    assert loop.state.free.sum() == 4000
+    assert loop.state.nodes.free.sum() == 4000
 
 
 # ---------------------------------------------------------------------- nodes

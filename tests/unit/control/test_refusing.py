@@ -66,7 +66,7 @@ def wait(state, seconds):
 
 
 def free(state):
-    return (state.free[:, 0] // 1000).tolist()
+    return (state.nodes.free[:, 0] // 1000).tolist()
 
 
 # ---------------------------------------------------------------------- starts

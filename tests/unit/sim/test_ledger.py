@@ -71,8 +71,8 @@ class Play:
         self.busy += self._in_use * (state.now_us - self._since)
         self._since = state.now_us
         at_us, capacity, down, used, vacating, claimed, *_ = self.world.ledger.steps[-1]
-        idle = int(state.free[state.up & state.open, 0].sum())
-        self._in_use = int((state.fleet.capacity - state.free)[state.up, 0].sum())
+        idle = int(state.nodes.free[state.nodes.up & state.nodes.open, 0].sum())
+        self._in_use = int((state.fleet.capacity - state.nodes.free)[state.nodes.up, 0].sum())
         assert min(vacating, claimed, down, used) >= 0
         # Seats that are left at this very instant may be written down with the next thing that happens.
         leaving = any(due <= state.now_us for due, *_ in [*state.vacating, *self.world.ledger.fading])
@@ -419,8 +419,8 @@ class Chance:
 
     def plan(self, state: State) -> Plan:
         self.plans += 1
-        random, up = self.random, state.up & state.open
-        free = {node: int(state.free[node, 0]) // 1000 for node in np.flatnonzero(up).tolist()}
+        random, up = self.random, state.nodes.up & state.nodes.open
+        free = {node: int(state.nodes.free[node, 0]) // 1000 for node in np.flatnonzero(up).tolist()}
         loans = dict.fromkeys(free, 0)  # given back in this plan, and free only after a pause
         decisions: list[Decision] = []
         if self.plans < 200:

@@ -54,8 +54,8 @@ def test_a_state_can_be_filled_by_hand():
     state = make_state("1 gpu=2 cpu=4", gangs=[make_gang("A", "1 gpu=1")])
     occupy(state, 0, [300, 0], cpu=3)
     seat(state, 0, {0: 1})
-    assert state.device_free.tolist() == [[700, 0]]
-    assert state.free.tolist() == [[700, 1000]]
+    assert state.nodes.device_free.tolist() == [[700, 0]]
+    assert state.nodes.free.tolist() == [[700, 1000]]
     assert check_snapshot(state.snapshot()) == []
 
 

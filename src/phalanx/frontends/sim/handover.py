@@ -94,7 +94,7 @@ class Handover:
 
     def _up(self, units: Mapping[int, int], *, open_: bool = False) -> int:
         """Units on nodes that have not failed: a failed one counts as down, whoever sat there."""
-        up = self._state.up & self._state.open if open_ else self._state.up
+        up = self._state.nodes.up & self._state.nodes.open if open_ else self._state.nodes.up
         return sum(amount for node, amount in units.items() if up[node])
 
     def _by_node(self, gang: Gang, seats: tuple[Seats, ...]) -> dict[int, int]:

@@ -58,7 +58,7 @@ class Ledger:
         column = state.fleet.kind_index.get(self.kind)
         self._column = column
         self._capacity = 0 if column is None else int(state.fleet.capacity[:, column].sum())
-        self._all_in_service = bool(state.up.all()) and not state.closed
+        self._all_in_service = bool(state.nodes.up.all()) and not state.nodes.closed
         self.note()
 
     def note_idle(self, idle: Idle) -> None:
@@ -88,8 +88,8 @@ class Ledger:
         state, column = self._state, self._column
         if column is None:
             return 0
-        closed = state.up & ~state.open
-        return int(state.fleet.capacity[~state.up, column].sum()) + int(state.free[closed, column].sum())
+        closed = state.nodes.up & ~state.nodes.open
+        return int(state.fleet.capacity[~state.nodes.up, column].sum()) + int(state.nodes.free[closed, column].sum())
 
     def _catch_up(self, now_us: int) -> None:
         """Steps at the instants since the last one at which somebody was gone from seats they left."""

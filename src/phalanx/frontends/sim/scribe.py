@@ -78,7 +78,7 @@ class Scribe:
         """Nodes came or went."""
         self.world.ledger.note_capacity()
         names = self.state.fleet.names
-        failed = {names[node] for node in (~self.state.up).nonzero()[0].tolist()}
+        failed = {names[node] for node in (~self.state.nodes.up).nonzero()[0].tolist()}
         for name in failed - self._down.keys():
             self._down[name] = at_us
         for name in sorted(self._down.keys() - failed):

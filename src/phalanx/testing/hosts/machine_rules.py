@@ -285,8 +285,8 @@ class Checks:
         if core.hub.occupancy.runs() or core.starting.waiting:
             self.fail("L3", f"{core.hub.occupancy.runs()} hold devices, {list(core.starting.waiting)} wait for them")
         state = core.hub.planner.state
-        if not (state.free == state.fleet.capacity).all():
-            self.fail("L3", f"the planner has {state.free.tolist()} of {state.fleet.capacity.tolist()} free")
+        if not (state.nodes.free == state.fleet.capacity).all():
+            self.fail("L3", f"the planner has {state.nodes.free.tolist()} of {state.fleet.capacity.tolist()} free")
 
     def _check_kept(self) -> None:
         for number, promise in sorted(self.promises.items()):

@@ -114,9 +114,9 @@ class Reports:
             NodeRow(
                 name=hub.node,
                 resources={kind: _whole(kind, units) for kind, units in node.resources.items()},
-                free=self._amounts(state.free[0], 0),
+                free=self._amounts(state.nodes.free[0], 0),
                 labels=dict(node.labels),
-                open=bool(state.open[0] and state.up[0]),
+                open=bool(state.nodes.open[0] and state.nodes.up[0]),
                 containment=str(getattr(hub.launcher, "containment", "")),
                 devices=[self._device(device, watched) for device in hub.devices],
             )

@@ -168,7 +168,7 @@ class Whys:
         state = self.hub.planner.state
         fleet = state.fleet
         asked = ask_least(fleet, job.gang)
-        free, whole = state.free.sum(axis=0), fleet.capacity.sum(axis=0)
+        free, whole = state.nodes.free.sum(axis=0), fleet.capacity.sum(axis=0)
         kinds = [kind for kind in fleet.kinds if asked[fleet.kind_index[kind]] > free[fleet.kind_index[kind]]]
         if not kinds and DEVICE_KIND in fleet.kinds and asked[fleet.device_column]:
             kinds = [DEVICE_KIND]  # enough in pieces

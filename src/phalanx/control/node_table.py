@@ -1,0 +1,76 @@
+"""The nodes as columns: what is free on each, and whether it is in service.
+
+Free amounts and devices move with every seat (`seating`); service with cordons, drains, failures and suspicion. Both
+end in the same columns of a snapshot. What a change means for gangs (losses, promises) is for whoever makes it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from phalanx.control.suspicion import NodeSuspicion
+from phalanx.model.fleet import BoolArray, Fleet
+from phalanx.model.snapshot import NodeColumns
+
+
+class NodeTable:
+    """One row per node of a fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Everything is free and in service."""
+        self.free = fleet.capacity.copy()
+        # Beside `free`, which has the same devices as an amount: without shares amounts are enough, and this is the
+        # slower one.
+        self.device_free = fleet.device_capacity.copy()
+        # Once true, for good: whether a device was ever split decides if devices are looked at one by one, and looking
+        # costs nothing in correctness, only time.
+        self.shared = False
+        self.up = np.ones(len(fleet), dtype=np.bool_)
+        self.open = np.ones(len(fleet), dtype=np.bool_)
+        self.draining = np.zeros(len(fleet), dtype=np.bool_)
+        self.closed = False  # whether any node is cordoned
+        self.suspicion = NodeSuspicion(len(fleet))
+        self._spare = fleet.spare
+        self._columns: NodeColumns | None = None  # as last handed out, while they still hold
+
+    def columns(self) -> NodeColumns:
+        """What a snapshot says of nodes; shared with it until `copy`."""
+        columns = self._columns
+        # Made anew only if an array is another one, or the flag has risen, or `note_service` was told: free amounts are
+        # written in place.
+        if (
+            columns is None
+            or columns.free is not self.free
+            or columns.shared != self.shared
+            or columns.up is not self.up
+        ):
+            # Spares are for repairs only, suspects for nobody: not even a repair should try a node that kills.
+            repairable = self.up & self.open & self.suspicion.trusted
+            in_service = repairable & ~self._spare
+            columns = self._columns = NodeColumns(
+                self.free, self.device_free, self.shared, self.up, self.open, in_service, repairable, self.draining
+            )
+        return columns
+
+    def copy(self) -> None:
+        """Let go of the arrays that a snapshot shares."""
+        self.free, self.device_free = self.free.copy(), self.device_free.copy()
+        self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
+
+    def note_service(self) -> BoolArray:
+        """Something about service has changed; the answer is the nodes that are out of it."""
+        self._columns = None
+        self.closed = not bool(self.open.all())
+        out: BoolArray = ~(self.up & self.open)
+        return out
+
+    def lay_out(self, fleet: Fleet) -> None:
+        """Over a fleet with more nodes or other kinds: everything is free until it is seated anew."""
+        extra = np.ones(len(fleet) - len(self.up), dtype=np.bool_)
+        # New nodes are up, open and not draining.
+        self.up, self.open = np.concatenate((self.up, extra)), np.concatenate((self.open, extra))
+        self.draining = np.concatenate((self.draining, ~extra))
+        self.suspicion.widen(len(fleet))
+        self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
+        self._spare = fleet.spare
+        self._columns = None
