@@ -90,8 +90,8 @@ def _find_gang(state: State, name: str) -> str:
     number = state.number_by_name.get(name)
     if number is not None and not state.records[number].phase.ended:
         return name
-    if name in state.ended:
-        raise BadInput(f"--cancel: {show(name)} has {state.ended[name].value} already")
+    if name in state.dependencies.ended:
+        raise BadInput(f"--cancel: {show(name)} has {state.dependencies.ended[name].value} already")
     alive = [record.gang.name for record in state.records if not record.phase.ended]
     raise BadInput(f"--cancel: there is no gang {show(name)}; {suggest(name, alive)}")
 
@@ -101,7 +101,7 @@ def _read_gangs(state: State, path: Path) -> tuple[Arrival, ...]:
     entries = [item.titled() for item in _read_entries(path, "gangs").items_or_one()]
     known = Known(list(state.tenants.queue_columns.names), state.fleet.levels[:-1])
     gangs = [parse_gang(entry, known) for entry in entries]
-    names = {*state.number_by_name, *state.ended}
+    names = {*state.number_by_name, *state.dependencies.ended}
     for entry, gang in zip(entries, gangs, strict=True):
         if gang.name in names:
             entry.refuse(f"there is already a gang {show(gang.name)}; names are unique")

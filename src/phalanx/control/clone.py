@@ -32,11 +32,10 @@ def clone_state(state: State) -> State:
     twin.gangs, twin.number_by_name = list(state.gangs), dict(state.number_by_name)
     # Of those that have ended nobody writes anything any more.
     twin.records = [record if record.phase.ended else _copy_record(record) for record in state.records]
-    twin.groups = [replace(group, gangs=list(group.gangs)) for group in state.groups]
-    twin.dependents = {name: list(waiting) for name, waiting in state.dependents.items()}
+    twin.groups, twin.dependencies = state.groups.clone(), state.dependencies.clone()
     # Ghosts hold row numbers, which compaction in the twin will change.
     twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]
-    for name in ("curves", "group_by_word", "group_forms", "ended", "promises", "degraded", "pins", "judged", "fresh"):
+    for name in ("curves", "promises", "degraded", "pins", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
     twin.timers = list(state.timers)
     # What may yet be refused is the affair of whoever carries it out; a copy takes it as done, and rests as it is.

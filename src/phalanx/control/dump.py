@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from phalanx.control.records import Ghost, Group, Past
+from phalanx.control.bonds import Group
+from phalanx.control.records import Ghost, Past
 from phalanx.control.spec.writing import amounts_tree, gang_tree, node_tree, policy_tree, queue_tree
 from phalanx.control.state import State
 from phalanx.control.strangers import is_stranger
@@ -57,7 +58,7 @@ def dump_state(
         "decayed": _dump_decayed(state),
         "users": _dump_users(state),
         "windows": [_dump_window(window) for window in state.windows],
-        "ended": {name: phase.value for name, phase in sorted(state.ended.items())},
+        "ended": {name: phase.value for name, phase in sorted(state.dependencies.ended.items())},
         "gangs": [_dump_gang(state, number) for number in kept],
         "started": [state.gangs[number].name for number in seated],
         "groups": [
@@ -89,7 +90,7 @@ def _list_groups(state: State) -> list[Group]:
     records = state.records
     return [
         group
-        for group in state.groups
+        for group in state.groups.listed
         if len(group.gangs) < group.wanted
         # A group that has started is history: `together` covers the start only.
         or any(not records[number].phase.ended and not records[number].attempts for number in group.gangs)

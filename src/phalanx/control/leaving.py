@@ -72,7 +72,7 @@ def end(state: Tables, number: int, happening: Happening) -> list[int]:
     """A gang has ended, well or badly; the answer is whoever is cancelled with it."""
     leave(state, number, happening)
     name, phase = state.gangs[number].name, state.records[number].phase
-    state.ended[name] = phase
+    state.dependencies.ended[name] = phase
     # Not in `leave`: an evicted gang keeps the size that a person wants of it.
     state.pins.pop(number, None)
     return tell_dependents(state, name, succeeded=phase is Phase.COMPLETED)
@@ -87,7 +87,7 @@ def cancel(state: Tables, number: int) -> list[int]:
     group = state.records[number].group
     # Rule 15 (together): cancelling one cancels those not yet started, for they can never be complete again.
     if waiting and group >= 0:
-        for other in state.groups[group].gangs:
+        for other in state.groups.listed[group].gangs:
             record = state.records[other]
             if record.phase is Phase.PENDING and not record.attempts:
                 cancelled += [other, *cancel(state, other)]
@@ -103,9 +103,9 @@ def requeue(state: Tables, number: int) -> None:
 def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
     """Free those who waited for this end; cancel, for good, those who needed it to be a success."""
     # Infeasible gangs come here without an end: to those who wait for them it is one (rule 15, after).
-    state.ended.setdefault(name, Phase.FAILED)
+    state.dependencies.ended.setdefault(name, Phase.FAILED)
     cancelled: list[int] = []
-    for number in state.dependents.pop(name, ()):
+    for number in state.dependencies.waiting.pop(name, ()):
         record = state.records[number]
         if record.phase is not Phase.PENDING:
             continue

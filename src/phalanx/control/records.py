@@ -53,16 +53,6 @@ RUNNING: Final[Columns] = {
 
 
 @dataclass(slots=True)
-class Group:
-    """Gangs that start together."""
-
-    word: str
-    wanted: int
-    gangs: list[int]
-    form: int = -1  # known once complete
-
-
-@dataclass(slots=True)
 class Past:
     """What is remembered of a gang that was evicted, degraded or resized. Most gangs never are."""
 

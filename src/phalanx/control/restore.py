@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from phalanx.control.dump import SCHEMA
-from phalanx.control.records import Group, Record
+from phalanx.control.records import Record
 from phalanx.control.restore_gangs import GangEntry, parse_entry, parse_seats, restore_refusal, seat_running
 from phalanx.control.seating import crumb_gang, keep_busy
 from phalanx.control.spec.cluster import parse_nodes
@@ -150,7 +150,8 @@ class _Restoring:
         state.nodes.shared = _flag(fields, "devices_split", default=False)
         state.evictions_in_vain = _count(fields, "evictions_in_vain", 0)
         for name, inner in _pairs(fields.get("ended")):
-            state.ended[name] = Phase(inner.one_of([phase.value for phase in Phase if phase in ENDED], "way to end"))
+            ways = [phase.value for phase in Phase if phase in ENDED]
+            state.dependencies.ended[name] = Phase(inner.one_of(ways, "way to end"))
         self._restore_decayed()
         return state
 
@@ -273,9 +274,9 @@ class _Restoring:
                 # Token 0, which is what a fresh `Past` has.
                 state.set_timer(entry.rests_until_us, "rest", number, 0)
             restore_refusal(state, number, entry)
-            # `dependents` is the other direction of `waits_for` and not in the file: two accounts could disagree.
+            # Who waits for a name is `waits_for` the other way round, and not in the file: two accounts could disagree.
             for dependency in (name for name in entry.gang.after.names if name in entry.waits_for):
-                state.dependents.setdefault(dependency, []).append(number)
+                state.dependencies.wait(number, dependency)
 
     def _restore_groups(self) -> None:
         state = self.state
@@ -285,8 +286,7 @@ class _Restoring:
             numbers = [self._gang(each) for each in fields.need("gangs", '"gangs": ["A"]').items()]
             # More than are here is fine, they are yet to come; fewer could never have been.
             wanted = fields.need("wanted", '"wanted": 2').integer(max(1, len(numbers)), MOST)
-            index = state.group_by_word[word] = len(state.groups)
-            state.groups.append(Group(word, wanted, numbers))
+            index = state.groups.open(word, wanted, numbers)
             for number in numbers:
                 together = state.gangs[number].together
                 # The spec says it too, and a file that contradicts itself is refused rather than believed in part.
@@ -298,8 +298,7 @@ class _Restoring:
             # A group that is complete has a form, by which it is placed; one that is not has a gate.
             if len(numbers) == wanted:
                 least = [(state.gangs[n], tuple(r.sizes.least for r in state.gangs[n].roles)) for n in numbers]
-                form = state.intern(form_at_sizes(state.fleet, tuple(least)))
-                state.groups[index].form = state.group_forms[index] = form
+                state.groups.complete(index, state.intern(form_at_sizes(state.fleet, tuple(least))))
         for entry, record in zip(self.entries.values(), state.records, strict=True):
             waits = record.phase is Phase.PENDING and not record.attempts and record.gang.together is not None
             # It would have no gate and start alone.

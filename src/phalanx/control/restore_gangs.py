@@ -130,7 +130,7 @@ def _parse_waits(state: State, fields: Fields, gang: Gang) -> frozenset[str]:
     # Only what its spec names: nobody else's end would ever be told to it.
     found = [item.one_of(gang.after.names, "dependency") for item in spot.items()]
     for name in found:
-        if name in state.ended:
+        if name in state.dependencies.ended:
             spot.refuse(f"names {show(name)}, which has ended; nobody would ever tell it")
     return frozenset(found)
 

@@ -100,7 +100,7 @@ class State(Courses):
         for number in plan.infeasible:
             # Told once, and judged again when nodes change (rule 15, drain); those who wait for it hear of it now.
             self.judged.add(number)
-            folded.heard = folded.heard or self.gangs[number].name in self.dependents
+            folded.heard = folded.heard or self.gangs[number].name in self.dependencies.waiting
             folded.cancelled += leaving.tell_dependents(self, self.gangs[number].name, succeeded=False)
         return folded
 
@@ -147,7 +147,7 @@ class State(Courses):
 
     def note_ended(self, name: str, *, well: bool) -> None:
         """A gang that others may wait for ended before this state was made."""
-        self.ended.setdefault(name, Phase.COMPLETED if well else Phase.FAILED)
+        self.dependencies.ended.setdefault(name, Phase.COMPLETED if well else Phase.FAILED)
 
     def replace(self, number: int, gang: Gang, *, held: bool) -> int:
         """Another version of a waiting gang takes its place, with its age; nobody is told of an end."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from phalanx.control.bonds import Dependencies, Groups
 from phalanx.control.columns import HeldTable, Table
 from phalanx.control.forms import Forms
 from phalanx.control.node_table import NodeTable
@@ -19,7 +20,6 @@ from phalanx.control.records import (
     RUNNING,
     ArrivalOrder,
     Ghost,
-    Group,
     LeastEnd,
     PlanRefusal,
     Record,
@@ -28,7 +28,6 @@ from phalanx.control.records import (
     touches,
 )
 from phalanx.control.tenants import Tenants
-from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
@@ -75,12 +74,8 @@ class Tables:
         self.number_by_name: dict[str, int] = {}
         self.curves: dict[int, tuple[tuple[int, float], ...]] = {}
         self.forms = Forms()
-        self.groups: list[Group] = []
-        self.group_by_word: dict[str, int] = {}
-        self.group_forms: dict[int, int] = {}
-        # Who waits for a name, which may be one that has not come yet.
-        self.dependents: dict[str, list[int]] = {}
-        self.ended: dict[str, Phase] = {}
+        self.groups = Groups()
+        self.dependencies = Dependencies()
         self.promises: dict[int, Reservation] = {}
         self.degraded: dict[int, Degraded] = {}
         self.pins: dict[int, int] = {}
@@ -131,7 +126,7 @@ class Tables:
             queues=self.tenants.queue_columns,
             users=self.tenants.user_columns,
             windows=self.windows,
-            group_forms=self.group_forms,
+            group_forms=self.groups.forms,
             curves=self.curves,
             promises=self.promises,
             degraded=self.degraded,
@@ -173,7 +168,7 @@ class Tables:
             table.copy()
         self.tenants.copy()
         self.gangs, self.forms.forms = list(self.gangs), list(self.forms.forms)
-        self.group_forms, self.curves = dict(self.group_forms), dict(self.curves)
+        self.groups.forms, self.curves = dict(self.groups.forms), dict(self.curves)
         self.promises, self.judged, self.fresh = dict(self.promises), set(self.judged), set(self.fresh)
         self.degraded, self.pins = dict(self.degraded), dict(self.pins)
         self._frozen = False

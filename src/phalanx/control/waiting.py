@@ -9,7 +9,7 @@ A gate is a reason that stops a gang before any question of room: the engine giv
 
 from __future__ import annotations
 
-from phalanx.control.records import Group, Record
+from phalanx.control.records import Record
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.form import form_at_sizes
@@ -18,23 +18,21 @@ from phalanx.model.reason import Code
 
 def wait_for_dependencies(state: Tables, number: int, record: Record) -> None:
     """Note whose end a gang waits for, and whether one of them has failed already."""
+    ended = state.dependencies.ended
     for name in record.gang.after.names:
         # Names and not numbers: a dependency may have ended long ago, or arrive later than whoever waits for it.
-        if name in state.ended:
-            if state.ended[name] is not Phase.COMPLETED and not record.gang.after.any_end:
+        if name in ended:
+            if ended[name] is not Phase.COMPLETED and not record.gang.after.any_end:
                 record.doomed_by = name
             continue
         record.waits_for = record.waits_for | {name}
-        state.dependents.setdefault(name, []).append(number)
+        state.dependencies.wait(number, name)
 
 
 def join_group(state: Tables, number: int, record: Record, word: str, wanted: int) -> None:
     """Put a gang with those it starts together with."""
-    index = state.group_by_word.get(word, -1)
-    if index < 0 or len(state.groups[index].gangs) >= state.groups[index].wanted:
-        index = state.group_by_word[word] = len(state.groups)  # a word may be used again once its group is full
-        state.groups.append(Group(word, wanted, []))
-    group = state.groups[index]
+    index = state.groups.find_open(word, wanted)
+    group = state.groups.listed[index]
     # One that ended without ever starting will not start with anybody: those who come now are doomed with it.
     gone = [other for other in group.gangs if state.records[other].phase.ended and not state.records[other].attempts]
     if gone:
@@ -44,7 +42,7 @@ def join_group(state: Tables, number: int, record: Record, word: str, wanted: in
     if len(group.gangs) >= group.wanted and not gone:
         # Known only when all are here: the form of a group has every gang at its least inside.
         least = [(state.gangs[n], tuple(r.sizes.least for r in state.gangs[n].roles)) for n in group.gangs]
-        group.form = state.group_forms[index] = state.intern(form_at_sizes(state.fleet, tuple(least)))
+        state.groups.complete(index, state.intern(form_at_sizes(state.fleet, tuple(least))))
 
 
 def queue_up(state: Tables, number: int, record: Record) -> None:
@@ -112,7 +110,7 @@ def set_gates(state: Tables, record: Record) -> None:
     if record.group < 0 or record.attempts:
         state.pending.columns["gate"][record.row] = _gate(record)
         return
-    group = state.groups[record.group]
+    group = state.groups.listed[record.group]
     waiting = [r for r in map(state.records.__getitem__, group.gangs) if r.phase is Phase.PENDING and not r.attempts]
     # Those of the group that have started do not matter any more; of those that wait, all must be ready.
     ready = group.form >= 0 and all(_gate(other) is Code.NONE for other in waiting)

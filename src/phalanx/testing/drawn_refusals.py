@@ -43,7 +43,7 @@ class RefusedWatch(CheckedRun):
     def look(self, state: State) -> None:
         """After every instant, also: gangs that start together have all started, or none has."""
         super().look(state)
-        for group in state.groups:
+        for group in state.groups.listed:
             records = [state.records[number] for number in group.gangs]
             begun = {bool(r.attempts) or r.phase is Phase.STARTING for r in records if not r.phase.ended}
             if len(begun) > 1:

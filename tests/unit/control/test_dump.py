@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from phalanx.cli.what_if import list_drains, run_to
+from phalanx.control.bonds import Dependencies, Groups
 from phalanx.control.dump import RUN_COLUMNS, dump_state, format_state
 from phalanx.control.look_ahead import Outlook
 from phalanx.control.policies import find_policy
@@ -239,10 +240,12 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     assert list_memory(state.nodes) == {
         *("free", "device_free", "shared", "up", "open", "draining", "closed", "suspicion"),
     }
+    assert {each.name for each in fields(Groups)} == {"listed", "number_by_word", "forms"}
+    assert {each.name for each in fields(Dependencies)} == {"waiting", "ended"}
     assert list_memory(state) == {
         *("now_us", "fleet", "nodes", "windows"),
         *("default_walltime_us", "tenants", "pending", "running", "allocations", "gangs", "records", "number_by_name"),
-        *("curves", "forms", "groups", "group_by_word", "group_forms", "dependents", "ended", "promises", "degraded"),
+        *("curves", "forms", "groups", "dependencies", "promises", "degraded"),
         *("pins", "judged", "fresh", "order", "gated", "vacating", "timers", "evictions_in_vain"),
         # Of refusals the words and the rest; a dump is of what has come about, so what may yet be refused is done.
         *("refusals", "unconfirmed"),
