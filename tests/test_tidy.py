@@ -54,7 +54,6 @@ MANY_METHODS = {
     "testing/hosts/virtual_launcher.py:FakeLauncher": 26,
 }
 MANY_ATTRIBUTES = {
-    "control/tables.py:Tables": 39,
     "frontends/host/core/jobs.py:Job": 36,
 }
 

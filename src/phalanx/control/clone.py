@@ -41,8 +41,7 @@ def clone_state(state: State) -> State:
     # What may yet be refused is the affair of whoever carries it out; a copy takes it as done, and rests as it is.
     twin.unconfirmed = [replace(each, image=replace(each.image)) for each in state.unconfirmed]
     twin.refusals = dict(state.refusals)
-    twin.order = replace(state.order)
-    twin._ends = replace(state._ends)  # noqa: SLF001 - the same class
+    twin.hints = state.hints.clone()
     twin._frozen = False  # noqa: SLF001
     twin.columns_moved()
     return twin

@@ -38,8 +38,8 @@ class Courses(Queries):
             columns = self.running.columns
             # Time before it began is no work: nothing of it can be lost, and its walltime counts from here.
             columns["start_us"][record.row] = columns["saved_us"][record.row] = self.now_us
-            self.note_end(self.now_us + int(columns["length_us"][record.row]))
-            self.unsettle()
+            self.hints.ends.note(self.now_us + int(columns["length_us"][record.row]))
+            self.hints.unsettle()
 
     def set_elastic(self, number: int, *, elastic: bool) -> None:
         """Whether a gang that could be resized by its sizes can be so by what its members say."""
@@ -48,7 +48,7 @@ class Courses(Queries):
             self.thaw()
             self.running.columns["elastic"][record.row] = elastic
             if elastic:  # somebody may be let in now who was refused; nobody is by less
-                self.unsettle()
+                self.hints.unsettle()
 
     def report(self, number: int, end_us: int | None, saved_us: int | None) -> None:
         """What a running gang says of itself: when it will be done, and what it has saved."""
@@ -61,7 +61,7 @@ class Courses(Queries):
         if end_us is not None:
             # Ends are kept as lengths from the start, so that a start that moves takes the end along.
             columns["length_us"][record.row] = end_us - columns["start_us"][record.row]
-            self.note_end(end_us)
+            self.hints.ends.note(end_us)
         if saved_us is not None:
             columns["saved_us"][record.row] = saved_us
 

@@ -69,7 +69,7 @@ def fold(state: Tables, plan: Plan) -> Folded:
         # After everybody sits: what is still free of it then is claimed by nobody.
         keep_busy(state, each.record, each.seats, each.until_us)
     # Room may have come free in this plan, so that refusals of earlier cycles no longer stand.
-    state.unsettle()
+    state.hints.unsettle()
     return folded
 
 
@@ -152,7 +152,7 @@ def _repair(state: Tables, decision: Repair | Restart) -> None:
         # to whoever runs it, and is told later.
         length = record.gang.walltime_us if record.gang.walltime_us is not None else state.default_walltime_us
         columns["length_us"][record.row] = length
-        state.note_end(state.now_us + length)
+        state.hints.ends.note(state.now_us + length)
     # Its hold is over: the timer that would send it back to the queue must not find it.
     past_of(record).token += 1
     # Rule 12: a repair is the same attempt, a restart a new one.

@@ -44,7 +44,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
             keep_busy(state, record, record.seats, starts_us)
     # The row is another's soon, and nobody may find this gang by it.
     record.row, record.seats = -1, ()
-    state.unsettle()
+    state.hints.unsettle()
 
 
 def _stop_vacating(state: Tables, number: int) -> None:
@@ -114,7 +114,7 @@ def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:
             # Rule 1: it queues from when it could have run. Its rows may stand out of order from here on.
             record.eligible_us = max(record.eligible_us, state.now_us)
             state.pending.columns["eligible_us"][record.row] = record.eligible_us
-            state.order.kept = False
+            state.hints.order.kept = False
             set_gates(state, record)
         else:
             # Written down although it is cancelled at once: the reason names who it was that did not succeed.

@@ -74,7 +74,7 @@ class Queries(Tables):
 
     def list_elastic(self) -> list[int]:
         """Gangs that sit and can be resized just now."""
-        if not self.has_elastic:
+        if not self.hints.has_elastic:
             return []  # no elastic gang was ever here, as in most logs
         # By the column and not by the spec: members may have said that they cannot be resized just now (`set_elastic`).
         running = self.running

@@ -216,7 +216,7 @@ class Loop:
         state = self.state
         self.passes += 1
         passed.passes += 1
-        if state.has_elastic:
+        if state.hints.has_elastic:
             for number in state.list_elastic():
                 self._delivery.foresee(number)
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.

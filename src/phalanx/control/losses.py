@@ -45,7 +45,7 @@ def lose_node(state: Tables, node: int) -> list[Loss]:
         until_us = state.nodes.suspicion.note_kill(node, state.now_us)
         if until_us is not None:
             state.set_timer(until_us, "trust", node, 0)
-    state.unsettle()
+    state.hints.unsettle()
     return losses
 
 
@@ -83,7 +83,7 @@ def _lose_members(state: Tables, number: int, node: int) -> Loss:
     columns["guest"][record.row] = 0
     # To the calendar it ends with its hold: those who wait can be planned on its seats from then on.
     columns["start_us"][record.row], columns["length_us"][record.row] = state.now_us, HOLD_FOR_US
-    state.note_end(state.now_us + HOLD_FOR_US)
+    state.hints.ends.note(state.now_us + HOLD_FOR_US)
     state.degraded[number] = Degraded(lost, whole=False)
     state.set_timer(state.now_us + HOLD_FOR_US, "hold", number, past.token)
     return Loss(number, "hurt")
@@ -138,7 +138,7 @@ def tick(state: Tables) -> Due:
     state.thaw()
     # Before any timer: a start that is due needs its seats free.
     if vacate_due(state):
-        state.unsettle()
+        state.hints.unsettle()
     while state.timers and state.timers[0][0] <= state.now_us:
         _, what, number, token = heapq.heappop(state.timers)
         # Node timers have no gang and no token.
@@ -147,7 +147,7 @@ def tick(state: Tables) -> Due:
                 state.nodes_changed()
             continue
         if what == "retry":
-            state.unsettle()  # what was refused may be asked again
+            state.hints.unsettle()  # what was refused may be asked again
             continue
         record = state.records[number]
         past = past_of(record)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.control.columns import Columns, Table
+from phalanx.control.columns import Columns
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.gang import Gang
@@ -141,47 +141,6 @@ class Ghost(Record):
     """
 
     leaver: Gang | None = None  # who still sits there
-
-
-@dataclass(slots=True)
-class ArrivalOrder:
-    """Whether pending rows stand in order of arrival, all of one priority. Most queues always do."""
-
-    kept: bool = True
-    last: tuple[int, int, int] = (0, -1, -1)  # priority, eligibility and number of the last row
-
-    def note(self, key: tuple[int, int, int], *, alone: bool) -> None:
-        """A row is added; `alone`: to an empty table."""
-        if alone:
-            self.kept = True
-        # Never back to true but by an empty table: whether the rows have come to stand
-        # in order would have to be looked for.
-        elif self.last[0] != key[0] or self.last[1] > key[1] or self.last[2] > key[2]:
-            self.kept = False
-        self.last = key
-
-
-_NEVER_US = 1 << 62
-
-
-@dataclass(slots=True)
-class LeastEnd:
-    """A bound below every running gang's expected end, so that nobody has to look whether one is over."""
-
-    least_us: int = 0
-
-    def note(self, end_us: int) -> None:
-        """A gang starts."""
-        self.least_us = min(self.least_us, end_us)
-
-    def on_time(self, now_us: int, running: Table) -> bool:
-        """Whether every running gang still has time by its walltime; counted anew only when the bound is reached."""
-        # The bound may be too low, as gangs end and take their ends along; then it is counted once too often. It is
-        # never too high, since every end that is set is noted.
-        if now_us >= self.least_us:
-            ends = (running.columns["start_us"] + running.columns["length_us"])[running.alive]
-            self.least_us = int(np.minimum.reduce(ends, initial=_NEVER_US))
-        return now_us < self.least_us
 
 
 def allocation_columns(fleet: Fleet) -> Columns:

@@ -247,7 +247,7 @@ def refuse(state: Tables, number: int, words: str) -> PlanRefusal:
             # Else it would be planned again at once, on the same seats, and the refused one with it.
             _rest(state, other, f"hangs on {state.gangs[number].name}: {words}", (other,))
     _rest(state, number, words, undone)
-    state.unsettle()
+    state.hints.unsettle()
     return state.refusals[number]
 
 
@@ -328,7 +328,7 @@ def _restore(state: Tables, number: int, image: Image) -> None:
         add_running(state, number, Bind(number, image.seats, image.row["length_us"]), image.row["start_us"])
     for name, value in image.row.items():
         state.running.columns[name][record.row] = value
-    state.note_end(image.row["start_us"] + image.row["length_us"])
+    state.hints.ends.note(image.row["start_us"] + image.row["length_us"])
     state.degraded.pop(number, None)
     if image.degraded is not None:
         state.degraded[number] = image.degraded

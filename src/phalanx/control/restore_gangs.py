@@ -204,7 +204,7 @@ def seat_running(state: State, number: int, entry: GangEntry) -> None:
     # Seated first, checked next: what is below zero after it says which node, and the whole state is thrown away then.
     add_running(state, number, bind, start_us)
     _check_room(state, seats, where)
-    state.note_soft(gang, elastic=gang.elastic)
+    state.hints.note_gang(gang, elastic=gang.elastic)
     columns, row = state.running.columns, record.row
     columns["saved_us"][row] = run.need("saved_us", '"saved_us": 0').integer(0, MOST)
     columns["cool_until_us"][row] = _count(run, "cool_until_us")

@@ -49,7 +49,7 @@ def add_running(state: Tables, number: int, bind: Bind, start_us: int) -> None:
     columns["eligible_us"][row] = record.eligible_us
     columns["start_us"][row] = start_us
     columns["length_us"][row] = bind.length_us
-    state.note_end(start_us + bind.length_us)
+    state.hints.ends.note(start_us + bind.length_us)
     columns["members"][row] = bind.members
     columns["preemptible"][row] = gang.preemptible
     columns["elastic"][row] = gang.elastic
@@ -186,7 +186,7 @@ def _add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:
     columns["start_us"][row] = state.now_us
     # An end like any other: the calendar plans on these seats from then on, without knowing what they are.
     columns["length_us"][row] = until_us - state.now_us
-    state.note_end(until_us)
+    state.hints.ends.note(until_us)
     ghost.row = row
     for each in ghost.seats:
         seat(state, ghost, row, each)

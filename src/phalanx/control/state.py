@@ -163,7 +163,7 @@ class State(Courses):
             record.history.resting = False  # the timer of its rest was the old version's
         self.pending.columns["eligible_us"][record.row] = old.eligible_us
         # A high number with an old age: rows no longer stand in order of arrival.
-        self.order.kept = False
+        self.hints.order.kept = False
         set_gates(self, record)
         pinned = self.pins.pop(number, None)
         if pinned is not None:
@@ -179,7 +179,7 @@ class State(Courses):
             record = self.records[number]
             record.phase = Phase.CANCELLED  # nobody may tell it of an end: its row is another's soon
             self.pending.remove(record.row)
-        self.unsettle()
+        self.hints.unsettle()
 
     def hold(self, number: int) -> None:
         """It may not have its turn for now."""
@@ -204,7 +204,7 @@ class State(Courses):
         if members is not None and (len(sizes) != 1 or members not in sizes[0].allowed):
             return False
         self.thaw()
-        self.unsettle()
+        self.hints.unsettle()
         self.pins.pop(number, None)
         # A promise is void when its gang changes (rule 4).
         self.promises.pop(number, None)

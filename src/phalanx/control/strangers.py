@@ -37,7 +37,7 @@ def occupy(state: Tables, node: int, device: int) -> None:
     seats = Seats(0, np.array([node]), np.array([1]), row)
     # Only what is free of it: what a gang of ours uses is booked already.
     keep_busy(state, record, (seats,), state.now_us + _LONG_US)
-    state.unsettle()
+    state.hints.unsettle()
 
 
 def leave_free(state: Tables, node: int, device: int) -> None:
@@ -48,7 +48,7 @@ def leave_free(state: Tables, node: int, device: int) -> None:
         unseat(state, entry[1])
         state.running.remove(entry[1].row)
         state.vacating.remove(entry)
-    state.unsettle()
+    state.hints.unsettle()
 
 
 def _is_stranger(ghost: Ghost, node: int, device: int) -> bool:

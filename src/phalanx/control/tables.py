@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from phalanx.control.bonds import Dependencies, Groups
 from phalanx.control.columns import HeldTable, Table
 from phalanx.control.forms import Forms
+from phalanx.control.kept_hints import KeptHints
 from phalanx.control.node_table import NodeTable
 from phalanx.control.records import (
     PENDING,
     RUNNING,
-    ArrivalOrder,
     Ghost,
-    LeastEnd,
     PlanRefusal,
     Record,
     Unconfirmed,
@@ -31,12 +31,11 @@ from phalanx.control.tenants import Tenants
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Plan, Reservation, Settled
+from phalanx.model.plan import Plan, Reservation
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import (
     AllocationColumns,
     Degraded,
-    Hints,
     PendingColumns,
     RunningColumns,
     Snapshot,
@@ -45,6 +44,16 @@ from phalanx.model.window import Window
 
 #: What planning assumes of a gang that states no walltime.
 DEFAULT_WALLTIME_US = 24 * 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumns:
+    """The three tables of gangs as snapshots show them, good while no table has replaced its arrays."""
+
+    at: tuple[int, int, int]  # the versions of the tables
+    pending: PendingColumns
+    running: RunningColumns
+    allocations: AllocationColumns
 
 
 class Tables:
@@ -83,19 +92,14 @@ class Tables:
         # engine has no memory of its own (rule 5).
         self.judged: set[int] = set()
         self.fresh: set[int] = set()
-        self.order = ArrivalOrder()
-        self.gated = False
+        self.hints = KeptHints()
         self.vacating: list[tuple[int, Ghost]] = []  # rows of nobody, with the instant at which they end
         self.timers: list[tuple[int, str, int, int]] = []  # when, what, whom, of which stay
         self.evictions_in_vain = 0
-        self._settled: Settled | None = None  # as the last plan said
         self.unconfirmed: list[Unconfirmed] = []  # decisions that may yet be refused, with what was before
         self.refusals: dict[int, PlanRefusal] = {}  # the last of each gang
-        self._settled_upto = 0
         self._frozen = False
-        self._columns_at: tuple[int, ...] = ()
-        self._has_elastic = self._has_reclaimable = self._has_deadlines = False
-        self._ends = LeastEnd()
+        self._shown: ShownColumns | None = None  # as last handed out
 
     # ------------------------------------------------------------------ snapshots
 
@@ -112,17 +116,18 @@ class Tables:
         if self.tenants.watched:
             self.tenants.settle()
         # The column objects only point to arrays; as long as no array was replaced they show the present by themselves.
-        if self._columns_at != (self.pending.version, self.running.version, self.allocations.version):
-            self._make_columns()
+        shown = self._shown
+        if shown is None or shown.at != (self.pending.version, self.running.version, self.allocations.version):
+            shown = self._shown = _show(self.pending, self.running, self.allocations)
         return Snapshot(
             now_us=self.now_us,
             fleet=self.fleet,
             nodes=self.nodes.columns(),
             forms=self.forms.forms,
             gangs=self.gangs,
-            pending=self._pending_columns,
-            running=self._running_columns,
-            allocations=self._allocation_columns,
+            pending=shown.pending,
+            running=shown.running,
+            allocations=shown.allocations,
             queues=self.tenants.queue_columns,
             users=self.tenants.user_columns,
             windows=self.windows,
@@ -135,28 +140,8 @@ class Tables:
             fresh=self.fresh,
             default_length_us=self.default_walltime_us,
             # What only lets the engine skip a look, in a value of its own: none of it decides anything.
-            hints=self._hints(),
+            hints=self.hints.tell(self.now_us, self.running, limited=self.tenants.limited),
         )
-
-    def _hints(self) -> Hints:
-        # Built anew each time: on a busy cluster `settled_upto` and `room` change with every plan.
-        return Hints(
-            gated=self.gated,
-            has_elastic=self._has_elastic,
-            has_reclaimable=self._has_reclaimable,
-            has_deadlines=self._has_deadlines,
-            limited=self.tenants.limited,
-            in_order=self.order.kept,
-            on_time=self._ends.on_time(self.now_us, self.running),
-            room=self._settled.room if self._settled is not None else -1,
-            settled_upto=self._settled_upto,
-        )
-
-    def _make_columns(self) -> None:
-        self._pending_columns = PendingColumns(alive=self.pending.alive, **self.pending.columns)
-        self._running_columns = RunningColumns(alive=self.running.alive, **self.running.columns)
-        self._allocation_columns = AllocationColumns(alive=self.allocations.alive, **self.allocations.columns)
-        self._columns_at = (self.pending.version, self.running.version, self.allocations.version)
 
     def thaw(self) -> None:
         """Before a write: let go of the arrays that a snapshot shares."""
@@ -173,35 +158,14 @@ class Tables:
         self.degraded, self.pins = dict(self.degraded), dict(self.pins)
         self._frozen = False
 
-    def unsettle(self) -> None:
-        """Whoever was refused may be let in now."""
-        self._settled_upto = 0
-
-    def note_end(self, end_us: int) -> None:
-        """A gang is expected to end then."""
-        self._ends.note(end_us)
-
-    @property
-    def has_elastic(self) -> bool:
-        """Whether any gang ever was elastic."""
-        return self._has_elastic
-
     @property
     def restless(self) -> bool:
         """Whether somebody who runs may have to change although nobody waits."""
         # Ever, and not now: a flag that only rises costs nothing to keep, and errs by a needless look.
-        if not self._has_reclaimable:
+        if not self.hints.has_reclaimable:
             return False
         guests = self.running.alive & (self.running.columns["guest"] > 0)
         return bool(self.pins or self.windows or self.nodes.draining.any() or guests.any())
-
-    def note_soft(self, gang: Gang, *, elastic: bool) -> None:
-        """Remember whether anybody could ever be made to give something back."""
-        if elastic or gang.preemptible:
-            self._has_elastic = self._has_elastic or elastic
-            self._has_reclaimable = True
-        if gang.deadline_us is not None:
-            self._has_deadlines = True
 
     def intern(self, form: Form) -> int:
         """The number of a form, and what it means for devices."""
@@ -238,7 +202,7 @@ class Tables:
 
     def nodes_changed(self) -> None:
         """Somebody may fit now who did not, and promises on nodes out of service are void."""
-        self._settled_upto = 0
+        self.hints.unsettle()
         # Rule 4: a promise is void when its places fail, are cordoned or drained. Suspects need no look: a node becomes
         # one by failing, which has voided them.
         out = self.nodes.note_service()
@@ -250,9 +214,7 @@ class Tables:
         if self.promises or plan.reservations:
             # All of them anew: a promise that the plan does not repeat is no longer one.
             self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
-        self._settled = plan.settled
-        # Numbers ascend, so that everybody below this has been looked at, and who comes later is above.
-        self._settled_upto = len(self.gangs) if plan.settled is not None else 0
+        self.hints.settle(plan.settled, len(self.gangs))
         if self.fresh:
             self.fresh = set()
         if self.degraded:
@@ -264,4 +226,13 @@ class Tables:
 
     def columns_moved(self) -> None:
         """The tables were laid out anew."""
-        self._columns_at = ()
+        self._shown = None
+
+
+def _show(pending: Table, running: Table, allocations: Table) -> ShownColumns:
+    return ShownColumns(
+        (pending.version, running.version, allocations.version),
+        PendingColumns(alive=pending.alive, **pending.columns),
+        RunningColumns(alive=running.alive, **running.columns),
+        AllocationColumns(alive=allocations.alive, **allocations.columns),
+    )

@@ -51,7 +51,7 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
     if state.pending.wants_compaction():
         _compact_pending(state)
     gang, table, past = record.gang, state.pending, record.history
-    state.order.note((gang.priority, record.eligible_us, number), alone=not len(table))
+    state.hints.order.note((gang.priority, record.eligible_us, number), alone=not len(table))
     row = table.add_row()
     # Columns are what the engine reads; the record keeps what only `control` needs.
     form = state.forms.forms[record.form]
@@ -61,7 +61,7 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
     # A form with its sizes inside fits or does not: one of it.
     columns["size"][row] = gang.roles[0].sizes.least if form.open_size else 1
     columns["elastic"][row] = elastic = gang.elastic
-    state.note_soft(gang, elastic=elastic)
+    state.hints.note_gang(gang, elastic=elastic)
     columns["queue"][row] = record.queue
     columns["user"][row] = record.user
     columns["priority"][row] = gang.priority
@@ -103,8 +103,8 @@ def _gate(record: Record) -> Code:
 
 def set_gates(state: Tables, record: Record) -> None:
     """Gates of this gang, and of the gangs that start with it: one that is not ready holds back all."""
-    state.unsettle()
-    state.gated = True
+    state.hints.unsettle()
+    state.hints.gated = True
     # A gate that opens is an arrival to the engine: it must look, although it has seen this gang before.
     state.fresh.add(state.number_by_name[record.gang.name])
     if record.group < 0 or record.attempts:

@@ -15,6 +15,7 @@ import pytest
 from phalanx.cli.what_if import list_drains, run_to
 from phalanx.control.bonds import Dependencies, Groups
 from phalanx.control.dump import RUN_COLUMNS, dump_state, format_state
+from phalanx.control.kept_hints import KeptHints
 from phalanx.control.look_ahead import Outlook
 from phalanx.control.policies import find_policy
 from phalanx.control.records import RUNNING, Past, Record
@@ -242,11 +243,22 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     }
     assert {each.name for each in fields(Groups)} == {"listed", "number_by_word", "forms"}
     assert {each.name for each in fields(Dependencies)} == {"waiting", "ended"}
+    assert {each.name for each in fields(KeptHints)} == {
+        *(
+            "order",
+            "gated",
+            "has_elastic",
+            "has_reclaimable",
+            "has_deadlines",
+            "ends",
+        ),  # kept up by whoever is restored
+        *("settled", "settled_upto"),  # never restored: the first cycle looks at everybody
+    }
     assert list_memory(state) == {
         *("now_us", "fleet", "nodes", "windows"),
         *("default_walltime_us", "tenants", "pending", "running", "allocations", "gangs", "records", "number_by_name"),
         *("curves", "forms", "groups", "dependencies", "promises", "degraded"),
-        *("pins", "judged", "fresh", "order", "gated", "vacating", "timers", "evictions_in_vain"),
+        *("pins", "judged", "fresh", "hints", "vacating", "timers", "evictions_in_vain"),
         # Of refusals the words and the rest; a dump is of what has come about, so what may yet be refused is done.
         *("refusals", "unconfirmed"),
     }
