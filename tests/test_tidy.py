@@ -44,7 +44,6 @@ MANY_METHODS = {
     "engine/calendar/long.py:LongCalendar": 28,  # both answer one port, which has twenty-four questions
     "engine/calendar/short.py:ShortCalendar": 32,
     "frontends/host/core/core.py:Core": 37,
-    "control/state.py:State": 27,
     "frontends/host/core/planner.py:Planner": 30,
     "frontends/host/core/resizing.py:Resizing": 30,
     "frontends/host/launching/launcher.py:HostLauncher": 37,

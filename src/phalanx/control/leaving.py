@@ -8,6 +8,8 @@ end, which does not start anybody there before they are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from phalanx.control.seating import attained_us, keep_busy, past_of, unseat
 from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
@@ -98,6 +100,16 @@ def requeue(state: Tables, number: int) -> None:
     """A gang gives everything back and waits again, with its age."""
     leave(state, number, Happening.LOSE)
     queue_up(state, number, state.records[number])
+
+
+def drop_waiting(state: Tables, numbers: Iterable[int]) -> None:
+    """Forget gangs that wait, without a word to anybody; for copies in which they do not matter."""
+    state.thaw()
+    for number in numbers:
+        record = state.records[number]
+        record.phase = Phase.CANCELLED  # nobody may tell it of an end: its row is another's soon
+        state.pending.remove(record.row)
+    state.hints.unsettle()
 
 
 def tell_dependents(state: Tables, name: str, *, succeeded: bool) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from phalanx.control.leaving import drop_waiting
 from phalanx.control.state import State
 from phalanx.engine.order.queue_turns import QueueTurns
 from phalanx.engine.order.turns import Turns, order_turns
@@ -88,7 +89,7 @@ def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KE
         kept |= np.isin(numbers, list(keep))
         # Whole or not at all: half of a group would never be complete, and its word would hold up the other half.
         kept |= _mates(state, kept)
-        state.drop_waiting(numbers[alive[~kept[alive]]].tolist())
+        drop_waiting(state, numbers[alive[~kept[alive]]].tolist())
     return state.list_waiting()
 
 

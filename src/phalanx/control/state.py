@@ -9,19 +9,16 @@ the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from phalanx.control import leaving, losses, refusing
-from phalanx.control.columns import HeldTable
 from phalanx.control.courses import Courses
+from phalanx.control.fleet_change import lay_out_anew
 from phalanx.control.folding import Folded, fold
-from phalanx.control.records import NOTHING, PlanRefusal, Record, allocation_columns, widen_promise, widen_seats
-from phalanx.control.seating import seat
+from phalanx.control.records import NOTHING, PlanRefusal, Record
 from phalanx.control.strangers import leave_free, occupy
 from phalanx.control.tables import DEFAULT_WALLTIME_US
 from phalanx.control.waiting import join_group, queue_up, set_gates, wait_for_dependencies
 from phalanx.engine.lifecycle import Happening, Phase
-from phalanx.model.fleet import Fleet, Node
+from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Plan
 
@@ -172,15 +169,6 @@ class State(Courses):
         self.judged.discard(number)
         return fresh
 
-    def drop_waiting(self, numbers: Iterable[int]) -> None:
-        """Forget gangs that wait, without a word to anybody; for copies in which they do not matter."""
-        self.thaw()
-        for number in numbers:
-            record = self.records[number]
-            record.phase = Phase.CANCELLED  # nobody may tell it of an end: its row is another's soon
-            self.pending.remove(record.row)
-        self.hints.unsettle()
-
     def hold(self, number: int) -> None:
         """It may not have its turn for now."""
         self.thaw()
@@ -244,7 +232,7 @@ class State(Courses):
 
     def add_node(self, node: Node) -> None:
         """A new machine, or a removed one that comes back."""
-        self._rebuild(self.fleet.with_node(node))
+        lay_out_anew(self, self.fleet.with_node(node))
         index = self.fleet.index_by_name[node.name]
         # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
         self.nodes.up[index] = self.nodes.open[index] = True
@@ -252,29 +240,5 @@ class State(Courses):
 
     def remove_node(self, node: int) -> None:
         """A machine that will not come back; it must be empty."""
-        self._rebuild(self.fleet.without_node(node))
+        lay_out_anew(self, self.fleet.without_node(node))
         self.nodes.up[node] = False
-
-    def _rebuild(self, fleet: Fleet) -> None:
-        """Lay everything out over another set of nodes and kinds."""
-        self.thaw()
-        # Every table over nodes or kinds changes its shape. This is rare, so that everything is seated anew from the
-        # records and no table has to know how to grow.
-        self.fleet = fleet
-        self.nodes.lay_out(fleet)
-        self.tenants = self.tenants.over(fleet)
-        self.allocations = HeldTable(allocation_columns(self.fleet))
-        seated = [record for record in self.records if record.phase.seated]
-        for record in [*seated, *(ghost for _, ghost in self.vacating)]:
-            # First as wide as the tables are now, or they could not be subtracted from them.
-            record.seats = tuple(widen_seats(seats, self.nodes.device_free.shape[1]) for seats in record.seats)
-            for seats in record.seats:
-                seat(self, record, record.row, seats)
-        self.columns_moved()
-        width = self.nodes.device_free.shape[1]
-        refusing.widen_images(self, width)
-        self.promises = {first: widen_promise(promise, width) for first, promise in self.promises.items()}
-        self.judged.clear()  # feasibility is judged again when nodes change
-        # Whoever waits may fit now: to the engine they are arrivals.
-        self.fresh.update(n for n, record in enumerate(self.records) if record.phase is Phase.PENDING)
-        self.nodes_changed()
