@@ -38,6 +38,7 @@ class Walk:
     def __init__(self, session: Session, turns: Turns, calendar: Calendar) -> None:
         """Nobody is blocked yet: every placement key is visited."""
         self.session, self.turns, self.calendar = session, turns, calendar
+        self.dismissals = calendar.dismissals
         self.now = session.snapshot.now_us
         # By placement key and not by turn: reservations are counted per pool of nodes
         # (rule 2), and turns of one key share it.
@@ -74,7 +75,7 @@ class Walk:
 
     def _pass_over(self, order: IntArray, *, fill: bool, until_start: bool = False) -> int:
         """Visit whoever might start; the answer is how many turns are dealt with."""
-        if len(order) <= SHORT or not self.calendar.dismisses:
+        if len(order) <= SHORT or self.dismissals is None:
             return self._pass_one_by_one(order.tolist(), fill=fill, until_start=until_start)
         at = 0
         # Until somebody is blocked nobody can be dismissed by a glance, and looking over a block would be for nothing.
@@ -106,15 +107,15 @@ class Walk:
         """The same turn by turn: below some dozens of turns that is cheaper than arrays."""
         # Whoever may take room is not dismissed for lack of free places:
         # `RoomFinder.might_help` is asked in blocks only.
-        dismisses = self.calendar.dismisses and self.finder is None
+        dismissals = self.dismissals if self.finder is None else None
         for at, turn in enumerate(order):
             index, size = self._key_index[turn], self._sizes[turn]
             mode = self.mode[index]
             # Those who fill in another order come later, in `run`.
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
-            if dismisses:
-                if mode == FILL and size > self.calendar.ceiling(turn):
+            if dismissals is not None:
+                if mode == FILL and size > dismissals.ceiling(turn):
                     continue
                 if self.limit_caps is not None and size > self.limit_caps[self.turns.queue[turn], index]:
                     continue
@@ -128,8 +129,8 @@ class Walk:
         index = self.turns.key_index[block]
         mode = self.mode[index]
         look: BoolArray = mode == VISIT
-        if self.blocked and fill:
-            look |= (mode == FILL) & self.calendar.worth_a_look(block)
+        if self.blocked and fill and self.dismissals is not None:
+            look |= (mode == FILL) & self.dismissals.worth_a_look(block)
         if self.limit_caps is not None:
             look &= self.turns.size[block] <= self.limit_caps[self.turns.queue[block], index]
         if self.finder is not None:
@@ -150,7 +151,8 @@ class Walk:
             self._make_room(turn, key, filling=filling)  # somebody below the ceiling may make way
             return
         # Sums before views: most fillers of a long queue end here, and the reservation need never be worked out.
-        if filling and self.calendar.delays_surely(turn) and not self.turns.may_be_guest(self.session, turn):
+        delays = filling and self.dismissals is not None and self.dismissals.delays_surely(turn)
+        if delays and not self.turns.may_be_guest(self.session, turn):
             self._make_room(turn, key, filling=True)
             return
         if filling:
@@ -228,7 +230,8 @@ class Walk:
     def _commit(self, turn: int, found: RoomFound) -> None:
         assert self.finder is not None
         self.finder.commit(found, int(self.session.snapshot.pending.gang[self.turns.rows[turn]]))
-        self.calendar.forget_refusals()
+        if self.dismissals is not None:
+            self.dismissals.forget()
         # Releases first, then the claimant, then those who were moved: each sits on what the one before has left.
         self._start(turn, found.offer, self.calendar.hold(found.offer.form, found.places), Guest.NO)
         self.finder.settle_moves(found)

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from phalanx.engine.calendar.guests import GuestSeats
 from phalanx.engine.calendar.promises import KeptPromises
 from phalanx.engine.calendar.timeline import Timeline
@@ -26,7 +24,7 @@ from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
 from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session
-from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Cause, Guest, Reservation, Seats
 from phalanx.model.reason import Code
@@ -36,7 +34,9 @@ from phalanx.model.topology import ANYWHERE
 class LongCalendar:
     """A line of time per node, with everybody's claims."""
 
-    dismisses = False  # whoever has a promise must be visited, or it would be forgotten
+    # Whoever has a promise must be visited, or it would be forgotten. Room may even grow within a walk of this kind,
+    # when a turn opens and its promise is lifted, so that no refusal is remembered.
+    dismissals = None
     gave_up = False
 
     def __init__(self, session: Session, turns: Turns) -> None:
@@ -59,25 +59,6 @@ class LongCalendar:
     def _list_promised(self) -> list[Reservation]:
         """Starts in the future, and promises of those whose turn has not come yet."""
         return [*self.list_reservations(), *self._promises.list_reservations()]
-
-    # ------------------------------------------------------------------ who is worth a look
-
-    def worth_a_look(self, block: IntArray) -> BoolArray:
-        """Everybody."""
-        # Room may even grow within a walk of this kind, when a turn opens and its promise is lifted, so that no refusal
-        # is remembered.
-        return np.ones(len(block), dtype=np.bool_)
-
-    def ceiling(self, turn: int) -> int:
-        """Nobody is known to fail."""
-        return NEVER
-
-    def delays_surely(self, turn: int) -> bool:
-        """Sums tell nothing of a calendar like this."""
-        return False
-
-    def forget_refusals(self) -> None:
-        """None are remembered."""
 
     # ------------------------------------------------------------------ starting
 

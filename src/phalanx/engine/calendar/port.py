@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from phalanx.engine.calendar.dismissals import Dismissals
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.order.turns import Offer
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places
 from phalanx.engine.room.view import Exempt, View
 from phalanx.engine.session import PlacementKey
-from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.fleet import BoolArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Guest, Reservation, Seats
 from phalanx.model.reason import Code
@@ -62,31 +63,16 @@ class RoomAhead(Protocol):
 class Calendar(RoomAhead, Protocol):
     """What the walk asks: may this turn start now, and if not, when."""
 
-    dismisses: bool  # whether `worth_a_look` and `ceiling` ever say no; if not, every turn is visited
     gave_up: bool  # the last search for places ended undecided, for lack of steps
+
+    @property
+    def dismissals(self) -> Dismissals | None:
+        """Who need not be looked at; None: every turn is visited."""
+        ...
 
     @property
     def wake_us(self) -> int:
         """The time of a reservation's owner comes, and nothing else need happen then; NEVER: nobody's."""
-        ...
-
-    # -- who is worth a look
-    # Cheap answers for whole blocks of turns come first. They may err by a needless look, never by a missed start.
-
-    def worth_a_look(self, block: IntArray) -> BoolArray:
-        """Of turns that fill around reservations, those not yet known to fail. Room only shrinks within a walk."""
-        ...
-
-    def ceiling(self, turn: int) -> int:
-        """A turn that is larger than this is known to fail."""
-        ...
-
-    def delays_surely(self, turn: int) -> bool:
-        """Whether sums alone show that starting this turn would delay a reservation."""
-        ...
-
-    def forget_refusals(self) -> None:
-        """Room was given back: whoever was known to fail may fit now."""
         ...
 
     # -- starting
