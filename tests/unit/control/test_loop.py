@@ -86,10 +86,10 @@ def test_the_daemon_is_told_when_a_hold_is_over():
     planner = make_planner("2 gpu=1")
     planner.loop.fail_node(0)
     assert planner.plan(10).done == []
-    assert planner.phase_of(0) is Phase.DEGRADED
+    assert planner.state.phase_of(0) is Phase.DEGRADED
     acts = planner.plan(10 + HOLD_FOR_US)
     assert acts.done == [Leave(0, Cause.DRAIN)]
-    assert planner.phase_of(0) is Phase.PENDING
+    assert planner.state.phase_of(0) is Phase.PENDING
 
 
 def test_the_daemon_lets_go_of_a_gang_that_has_nothing_left_to_hold():
@@ -97,7 +97,7 @@ def test_the_daemon_lets_go_of_a_gang_that_has_nothing_left_to_hold():
     planner.loop.fail_node(0)
     acts = planner.plan(10)
     assert acts.done == [Leave(0, Cause.DRAIN)]
-    assert planner.phase_of(0) is Phase.PENDING
+    assert planner.state.phase_of(0) is Phase.PENDING
     assert acts.passes == 2  # it may find a place at once, in the queue
 
 

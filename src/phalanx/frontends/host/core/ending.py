@@ -257,7 +257,7 @@ class Ending:
     def _tell_planner(self, job: Job, outcome: str) -> list[int]:
         """Bring the logical cluster up to date; cancels and evictions it knows of already."""
         planner, now_us = self.hub.planner, self.hub.now_us()
-        phase = planner.phase_of(job.number)
+        phase = planner.state.phase_of(job.number)
         if phase.ended or outcome in (AGAIN, "cancelled"):
             return []
         if outcome == "completed":

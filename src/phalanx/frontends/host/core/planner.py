@@ -47,6 +47,47 @@ class Acts:
     passes: int = 0
 
 
+class NotedActs:
+    """The loop's carrier: what it wants done, noted for whoever has processes, since nothing is done in here."""
+
+    def __init__(self, state: State) -> None:
+        """Nothing is to be done yet."""
+        self.state = state
+        self.done: list[Begin | Leave | SeatChange] = []
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Noted for whoever has processes."""
+        if isinstance(instruction, Start):
+            # Until its members have said that they can be resized, nobody counts on it.
+            self.state.set_elastic(instruction.gang, elastic=False)
+            bind = instruction.bind
+            self.done.append(Begin(bind.gang, bind.seats, guest=bind.guest is not Guest.NO))
+        elif isinstance(instruction, Leave | SeatChange):
+            self.done.append(instruction)
+        elif isinstance(instruction, Shift):
+            self.done.append(Begin(instruction.gang, instruction.seats, again=True))
+        elif isinstance(instruction, LetGo):  # members that were lost with a node need no word: they are gone
+            # Whatever is left of its attempt must end before it can start again.
+            self.done.append(Leave(instruction.gang, Cause.DRAIN))
+
+    def list_refused(self, plan: Plan) -> Iterable[tuple[int, str]]:
+        """A start that fails is a failed attempt here, and comes back as that."""
+        return ()
+
+    def stop(self, number: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
+        """What is left of an attempt is known when its processes are gone, and reported then."""
+        return Remains(progressed=False, left_us=None)
+
+    def foresee(self, number: int) -> Foresight | None:
+        """Members report by themselves."""
+        return None
+
+    def hand_over(self) -> list[Begin | Leave | SeatChange]:
+        """Everything noted since the last time, in order."""
+        done, self.done = self.done, []
+        return done
+
+
 class Planner:
     """The logical cluster of one machine."""
 
@@ -60,15 +101,15 @@ class Planner:
     ) -> None:
         """Nobody is there yet."""
         state = State(fleet, queues, users, default_walltime_us=default_walltime_us)
-        self.loop = Loop(state, policy, self)
+        self._noted = NotedActs(state)
+        self.loop = Loop(state, policy, self._noted)
         self.version = 0  # grows with everything that is folded; whoever keeps an answer compares it
-        self._done: list[Begin | Leave | SeatChange] = []
 
     def over(self, state: State) -> Planner:
         """The same planner over a copy of its state, for whoever tries something out."""
         twin = copy.copy(self)
-        twin._done = []  # noqa: SLF001 - its own
-        twin.loop = self.loop.over(state, twin)
+        twin._noted = noted = NotedActs(state)  # noqa: SLF001 - its own
+        twin.loop = self.loop.over(state, noted)
         return twin
 
     @property
@@ -169,49 +210,7 @@ class Planner:
         loop = self.at(now_us)
         loop.run_due()
         passed = loop.plan()
-        done, self._done = self._done, []
         ahead = [at for at in (passed.wake_at_us, loop.state.next_due_us()) if at is not None]
-        return Acts(done, passed.infeasible, passed.cancelled, min(ahead, default=None), passed.passes)
-
-    # ------------------------------------------------------------------ what the loop wants done
-
-    def carry_out(self, instruction: Instruction) -> None:
-        """Noted for whoever has processes."""
-        if isinstance(instruction, Start):
-            # Until its members have said that they can be resized, nobody counts on it.
-            self.state.set_elastic(instruction.gang, elastic=False)
-            bind = instruction.bind
-            self._done.append(Begin(bind.gang, bind.seats, guest=bind.guest is not Guest.NO))
-        elif isinstance(instruction, Leave | SeatChange):
-            self._done.append(instruction)
-        elif isinstance(instruction, Shift):
-            self._done.append(Begin(instruction.gang, instruction.seats, again=True))
-        elif isinstance(instruction, LetGo):  # members that were lost with a node need no word: they are gone
-            # Whatever is left of its attempt must end before it can start again.
-            self._done.append(Leave(instruction.gang, Cause.DRAIN))
-
-    def list_refused(self, plan: Plan) -> Iterable[tuple[int, str]]:
-        """A start that fails is a failed attempt here, and comes back as that."""
-        return ()
-
-    def stop(self, number: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
-        """What is left of an attempt is known when its processes are gone, and reported then."""
-        return Remains(progressed=False, left_us=None)
-
-    def foresee(self, number: int) -> Foresight | None:
-        """Members report by themselves."""
-        return None
-
-    # ------------------------------------------------------------------ questions
-
-    def seats_of(self, number: int) -> tuple[Seats, ...]:
-        """Where it sits, or will."""
-        return self.state.seats_of(number)
-
-    def phase_of(self, number: int) -> Phase:
-        """Where it stands, logically."""
-        return self.state.phase_of(number)
-
-    def failures_of(self, number: int) -> int:
-        """Attempts lost in a row without progress."""
-        return self.state.failures_of(number)
+        return Acts(
+            self._noted.hand_over(), passed.infeasible, passed.cancelled, min(ahead, default=None), passed.passes
+        )

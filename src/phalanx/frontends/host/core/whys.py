@@ -244,7 +244,7 @@ class Whys:
         at = moment(self.hub.wall_at(until_us), self.hub.clock.wall_s())
         if refusal is not None and refusal.rests_until_us == until_us:
             return f"was to start and could not: {refusal.words}; it is tried again at {at}"
-        failures = self.hub.planner.failures_of(job.number)
+        failures = self.hub.planner.state.failures_of(job.number)
         last = f"; the last time: {job.reason[1]}" if job.reason is not None else ""
         return f"failed {failures} times without saving anything; it rests until {at}{last}"
 
