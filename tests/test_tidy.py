@@ -328,8 +328,12 @@ def check_one_engine(path: str, text: str) -> list[str]:
 
 
 RIM = ("frontends/", "cli/")
-#: What a state keeps for itself: its columns, and the fields of its records.
-_KEPT = r"\.columns\[|\bstate\.(?:pending|running|allocations)\.\w+"
+#: What a state keeps for itself: its tables, its records and the parts that it is put together from. What it may be
+#: asked is in `control.lookups`, and what a snapshot shows of it comes from its `show_` methods.
+_KEPT = (
+    r"\.columns\[|(?<![a-z])state\.(?:records|nodes|pending|running|allocations|vacating|timers|groups|dependencies|hints|"
+    r"forms|curves|promises|degraded|pins|judged|fresh|unconfirmed|refusals|tenants(?!\.(?:tell|recall)_decayed\())\b"
+)
 _WRITTEN = (
     r"(?m)^[ \t]*(?:\w+\.)*(?:state|record)(?:\.\w+)*\.(?:now_us|phase|row|seats|held|attempts|history|eligible_us|kept|"
     r"records|promises|pins|judged|fresh|timers|vacating|degraded|refusals|unconfirmed|half_life_us|watched)"
@@ -338,7 +342,7 @@ _WRITTEN = (
 
 
 def check_state_is_a_boundary(path: str, text: str) -> list[str]:
-    """Front ends call methods of a state; they neither see its columns nor write its records."""
+    """Front ends call methods of a state; they neither see its tables and records nor write them."""
     if not path.startswith(RIM):
         return []
     found = [(match, "ask the state for it") for match in re.finditer(_KEPT, text)]
@@ -587,6 +591,12 @@ def test_the_other_checks_can_fail():
     assert check_state_is_a_boundary("cli/a.py", "hub.planner.state.now_us = 3")
     assert check_state_is_a_boundary("cli/a.py", "record.held = True")
     assert check_state_is_a_boundary("cli/a.py", "state.pending.remove(row)")
+    assert check_state_is_a_boundary("cli/a.py", "if not len(state.pending):")
+    assert check_state_is_a_boundary("frontends/a.py", "attempts = self._state.records[number].attempts")
+    assert check_state_is_a_boundary("frontends/a.py", "tenants = hub.planner.state.tenants")
+    assert not check_state_is_a_boundary("frontends/a.py", "told = hub.planner.state.tenants.tell_decayed()")
+    assert not check_state_is_a_boundary("frontends/a.py", "free = state.show_nodes().free")
+    assert not check_state_is_a_boundary("control/a.py", "state.records[number].seats")
     assert not check_state_is_a_boundary("cli/a.py", "if state.now_us == 3:")
     assert not check_state_is_a_boundary("control/a.py", "record.held = True")
     assert check_text("a.md", "TO" + "DO: later")

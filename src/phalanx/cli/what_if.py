@@ -192,8 +192,8 @@ def list_drains(scenario: Scenario, state: State, at_us: int) -> dict[str, int]:
             found.pop(event.node, None)
             if event.by_us is not None and event.by_us > at_us:
                 found[event.node] = event.by_us
-    index = state.fleet.index_by_name
-    return {name: by_us for name, by_us in found.items() if name in index and state.nodes.draining[index[name]]}
+    index, draining = state.fleet.index_by_name, state.show_nodes().draining
+    return {name: by_us for name, by_us in found.items() if name in index and draining[index[name]]}
 
 
 # ---- the answer

@@ -88,20 +88,21 @@ def _parse_removed(state: State, text: str) -> tuple[str, ...]:
 
 def _find_gang(state: State, name: str) -> str:
     number = state.number_by_name.get(name)
-    if number is not None and not state.records[number].phase.ended:
+    if number is not None and not state.phase_of(number).ended:
         return name
-    if name in state.dependencies.ended:
-        raise BadInput(f"--cancel: {show(name)} has {state.dependencies.ended[name].value} already")
-    alive = [record.gang.name for record in state.records if not record.phase.ended]
+    ended = state.how_ended(name)
+    if ended is not None:
+        raise BadInput(f"--cancel: {show(name)} has {ended.value} already")
+    alive = [gang.name for number, gang in enumerate(state.gangs) if not state.phase_of(number).ended]
     raise BadInput(f"--cancel: there is no gang {show(name)}; {suggest(name, alive)}")
 
 
 def _read_gangs(state: State, path: Path) -> tuple[Arrival, ...]:
     """Gangs of a file: one entry, a list of them, or a file with `gangs:`. Their submits count from now."""
     entries = [item.titled() for item in _read_entries(path, "gangs").items_or_one()]
-    known = Known(list(state.tenants.queue_columns.names), state.fleet.levels[:-1])
+    known = Known(list(state.show_queues().names), state.fleet.levels[:-1])
     gangs = [parse_gang(entry, known) for entry in entries]
-    names = {*state.number_by_name, *state.dependencies.ended}
+    names = state.list_names()
     for entry, gang in zip(entries, gangs, strict=True):
         if gang.name in names:
             entry.refuse(f"there is already a gang {show(gang.name)}; names are unique")

@@ -6,9 +6,11 @@ without anybody noticing. Numbers of gangs are for life; rows are not, and are n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from phalanx.control.records import PlanRefusal
+from phalanx.control.records import Ghost, PlanRefusal
 from phalanx.control.tables import Tables
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
@@ -39,6 +41,18 @@ class Queries(Tables):
         # The same reading as the engine's, overruns included (rule 7): what people are told is what was planned with.
         ends = expected_ends(self.borrow().running, self.now_us)
         return {number: int(ends[self.records[number].row]) for number in self.list_seated()}
+
+    def eligible_of(self, number: int) -> int:
+        """Since when it could have had its turn."""
+        return self.records[number].eligible_us
+
+    def attempts_of(self, number: int) -> int:
+        """How often it has begun."""
+        return self.records[number].attempts
+
+    def doom_of(self, number: int) -> str | None:
+        """The dependency that did not succeed, and dooms it."""
+        return self.records[number].doomed_by
 
     def failures_of(self, number: int) -> int:
         """Attempts lost in a row without progress."""
@@ -71,6 +85,31 @@ class Queries(Tables):
         """Gangs that wait, in the order in which they queued."""
         listed: list[int] = self.pending.columns["gang"][np.flatnonzero(self.pending.alive)].tolist()
         return listed
+
+    def count_waiting(self) -> int:
+        """How many gangs wait."""
+        return len(self.pending)
+
+    def is_empty(self) -> bool:
+        """Whether nobody holds seats, or is still leaving some."""
+        return not len(self.running)
+
+    def is_judged(self, number: int) -> bool:
+        """Whether it was told that it can never run."""
+        return number in self.judged
+
+    def list_vacating(self) -> Sequence[tuple[int, Ghost]]:
+        """Seats that somebody is still leaving, with the instant at which they are left; good until the next write."""
+        # The list itself: books ask at every instant, and almost always it is empty.
+        return self.vacating
+
+    def how_ended(self, name: str) -> Phase | None:
+        """The way in which a gang ended, if it has, or if it can never run."""
+        return self.dependencies.ended.get(name)
+
+    def list_names(self) -> set[str]:
+        """Names of gangs that are here, or have been."""
+        return {*self.number_by_name, *self.dependencies.ended}
 
     def list_elastic(self) -> list[int]:
         """Gangs that sit and can be resized just now."""

@@ -28,7 +28,6 @@ class NodeTable:
         self.up = np.ones(len(fleet), dtype=np.bool_)
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
-        self.closed = False  # whether any node is cordoned
         self.suspicion = NodeSuspicion(len(fleet))
         self._spare = fleet.spare
         self._columns: NodeColumns | None = None  # as last handed out, while they still hold
@@ -60,7 +59,6 @@ class NodeTable:
     def note_service(self) -> BoolArray:
         """Something about service has changed; the answer is the nodes that are out of it."""
         self._columns = None
-        self.closed = not bool(self.open.all())
         out: BoolArray = ~(self.up & self.open)
         return out
 

@@ -36,9 +36,12 @@ from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import (
     AllocationColumns,
     Degraded,
+    NodeColumns,
     PendingColumns,
+    QueueColumns,
     RunningColumns,
     Snapshot,
+    UserColumns,
 )
 from phalanx.model.window import Window
 
@@ -142,6 +145,21 @@ class Tables:
             # What only lets the engine skip a look, in a value of its own: none of it decides anything.
             hints=self.hints.tell(self.now_us, self.running, limited=self.tenants.limited),
         )
+
+    def show_nodes(self) -> NodeColumns:
+        """What is free on every node, and which are in service; good until the next write."""
+        return self.nodes.columns()
+
+    def show_queues(self) -> QueueColumns:
+        """Every queue with its rights and what it uses; good until the next write."""
+        # Usage is added up when somebody looks, and here somebody does.
+        self.tenants.settle()
+        return self.tenants.queue_columns
+
+    def show_users(self) -> UserColumns:
+        """People with their limits and what they use; good until the next write."""
+        self.tenants.settle()
+        return self.tenants.user_columns
 
     def thaw(self) -> None:
         """Before a write: let go of the arrays that a snapshot shares."""

@@ -239,7 +239,7 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     owned = {"gang", "queue", "user", "priority", "eligible_us", "members", "preemptible", "elastic", "evictions"}
     assert set(RUNNING) == {*owned, *RUN_COLUMNS, "guest"}
     assert list_memory(state.nodes) == {
-        *("free", "device_free", "shared", "up", "open", "draining", "closed", "suspicion"),
+        *("free", "device_free", "shared", "up", "open", "draining", "suspicion"),
     }
     assert {each.name for each in fields(Groups)} == {"listed", "number_by_word", "forms"}
     assert {each.name for each in fields(Dependencies)} == {"waiting", "ended"}

@@ -32,9 +32,8 @@ class Handover:
         state, now_us = self._state, self._state.now_us
         room: dict[int, int] = {}  # claimed just now, by node
         for decision in plan.decisions:
-            if isinstance(decision, Bind) and state.records[decision.gang].phase is Phase.STARTING:
-                record = state.records[decision.gang]
-                units = self._by_node(record.gang, record.seats)
+            if isinstance(decision, Bind) and state.phase_of(decision.gang) is Phase.STARTING:
+                units = self._by_node(state.gangs[decision.gang], state.seats_of(decision.gang))
                 self.claims[decision.gang] = units
                 for node, amount in units.items():
                     room[node] = room.get(node, 0) + amount
@@ -44,7 +43,7 @@ class Handover:
                 until_us = now_us + gang.resize_pause_us
                 handed = self._by_node(gang, before[decision.gang])
                 _subtract(handed, self._by_node(gang, decision.seats))
-                for at_us, ghost in state.vacating:
+                for at_us, ghost in state.list_vacating():
                     if ghost.leaver is gang and at_us == until_us:
                         _subtract(handed, self._by_node(ghost.gang, ghost.seats))
                 # Only as much as is claimed there: a gang that grows onto given-back seats has them at once.
@@ -62,7 +61,7 @@ class Handover:
         self._drop_claims()
         vacating, fading = 0, []
         claimed = sum(self._up(units) for units in self.claims.values())
-        for until_us, ghost in state.vacating:
+        for until_us, ghost in state.list_vacating():
             by_node = self._by_node(ghost.gang, ghost.seats)
             units = self._up(by_node)
             closed = units - self._up(by_node, open_=True)  # nobody may use it once it is left
@@ -82,19 +81,20 @@ class Handover:
 
     def _drop_claims(self) -> None:
         """Claims of gangs that run now are over. One that was given up leaves rows of nobody for as long."""
-        state = self._state
-        self._abandoned = [ghost for ghost in self._abandoned if any(ghost is each for _, each in state.vacating)]
-        for number in [n for n in self.claims if state.records[n].phase is not Phase.STARTING]:
+        state, ghosts = self._state, [ghost for _, ghost in self._state.list_vacating()]
+        self._abandoned = [ghost for ghost in self._abandoned if any(ghost is each for each in ghosts)]
+        for number in [n for n in self.claims if state.phase_of(n) is not Phase.STARTING]:
             del self.claims[number]
             # It had no others: of an earlier stay it was gone when it left.
-            self._abandoned += [ghost for _, ghost in state.vacating if ghost.leaver is state.gangs[number]]
+            self._abandoned += [ghost for ghost in ghosts if ghost.leaver is state.gangs[number]]
 
     def _is_abandoned(self, ghost: Ghost) -> bool:
         return any(ghost is each for each in self._abandoned)
 
     def _up(self, units: Mapping[int, int], *, open_: bool = False) -> int:
         """Units on nodes that have not failed: a failed one counts as down, whoever sat there."""
-        up = self._state.nodes.up & self._state.nodes.open if open_ else self._state.nodes.up
+        nodes = self._state.show_nodes()
+        up = nodes.up & nodes.open if open_ else nodes.up
         return sum(amount for node, amount in units.items() if up[node])
 
     def _by_node(self, gang: Gang, seats: tuple[Seats, ...]) -> dict[int, int]:

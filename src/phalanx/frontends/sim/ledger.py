@@ -58,7 +58,8 @@ class Ledger:
         column = state.fleet.kind_index.get(self.kind)
         self._column = column
         self._capacity = 0 if column is None else int(state.fleet.capacity[:, column].sum())
-        self._all_in_service = bool(state.nodes.up.all()) and not state.nodes.closed
+        nodes = state.show_nodes()
+        self._all_in_service = bool(nodes.up.all()) and bool(nodes.open.all())
         self.note()
 
     def note_idle(self, idle: Idle) -> None:
@@ -69,10 +70,10 @@ class Ledger:
     def note(self) -> None:
         """Something changed: remember how things stand from now on; the last word of an instant counts."""
         state, steps = self._state, self.steps
-        if not len(state.pending):
+        if not state.count_waiting():
             self._reserved, self._fragmented = 0, False  # whoever room was kept for has gone
         down = vacating = claimed = 0
-        if state.vacating or self.handover.claims or self.fading:
+        if state.list_vacating() or self.handover.claims or self.fading:
             self._catch_up(state.now_us)
             vacating, claimed, self.fading = self.handover.measure()
         if not self._all_in_service:
@@ -88,8 +89,9 @@ class Ledger:
         state, column = self._state, self._column
         if column is None:
             return 0
-        closed = state.nodes.up & ~state.nodes.open
-        return int(state.fleet.capacity[~state.nodes.up, column].sum()) + int(state.nodes.free[closed, column].sum())
+        nodes = state.show_nodes()
+        closed = nodes.up & ~nodes.open
+        return int(state.fleet.capacity[~nodes.up, column].sum()) + int(nodes.free[closed, column].sum())
 
     def _catch_up(self, now_us: int) -> None:
         """Steps at the instants since the last one at which somebody was gone from seats they left."""

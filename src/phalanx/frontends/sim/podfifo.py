@@ -140,7 +140,7 @@ class Barrier:
         """A member sits."""
         squad = self.squad_of(bind.gang)
         if squad.start_us is None:
-            squad.eligible_us = max(squad.eligible_us, self.state.records[bind.gang].eligible_us)
+            squad.eligible_us = max(squad.eligible_us, self.state.eligible_of(bind.gang))
         self._sit(bind.gang, bind.seats, at_us)
         squad.note(at_us, "bind")
 
@@ -297,4 +297,4 @@ def _phase(squad: Squad, state: State, *, someone_works: bool) -> str:
     if squad.seated and not someone_works:
         return DEADLOCKED
     judged = [state.number_by_name.get(name) for name in squad.names]
-    return "infeasible" if any(number in state.judged for number in judged if number is not None) else "pending"
+    return "infeasible" if any(state.is_judged(number) for number in judged if number is not None) else "pending"

@@ -57,7 +57,7 @@ def simulate(
     forward = Forward(state, chosen, world, scribe, ledger=True, refusals=refusals)
     forward.check = check
     forward.run(arrivals, happenings(scenario, seed), scenario.until_us, progress)
-    if scenario.until_us is not None and len(state.running):
+    if scenario.until_us is not None and not state.is_empty():
         state.look_from(scenario.until_us)
     gangs = collect_results(scenario, state, scribe, explain_pending(state, chosen))
     horizon = find_horizon(gangs, scenario.until_us)
@@ -133,8 +133,7 @@ def collect_results(scenario: Scenario, state: State, scribe: Scribe, reasons: M
 
 def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) -> tuple[str, Told | None]:
     """The state that is told of a gang, and why it is in it."""
-    record = state.records[number]
-    gang, phase = record.gang, record.phase
+    gang, phase, doomed_by = state.gangs[number], state.phase_of(number), state.doom_of(number)
     if phase is Phase.PENDING:
         infeasible = reason is not None and reason[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
         return "infeasible" if infeasible else PENDING, reason
@@ -143,11 +142,11 @@ def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) ->
         message = f"has its places and starts at {start_s:g} s, when others have left them"
         return PENDING, (Code.CAPACITY, message, gang.members_min, 0)
     if phase is Phase.DEGRADED:
-        held = sum(each.members for each in record.seats)
+        held = sum(each.members for each in state.seats_of(number))
         message = f"lost members with a node and runs none; it holds {held} places and waits for the rest"
         return PENDING, (Code.CAPACITY, message, gang.members_min, held)
-    if phase is Phase.CANCELLED and record.doomed_by is not None and number not in scribe.starts:
-        message = f"cancelled, since {record.doomed_by} did not succeed"
+    if phase is Phase.CANCELLED and doomed_by is not None and number not in scribe.starts:
+        message = f"cancelled, since {doomed_by} did not succeed"
         reason = (Code.DEPENDENCY_FAILED, message, len(gang.after.names), 0)
     return phase.value, reason
 

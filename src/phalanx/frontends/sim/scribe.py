@@ -50,20 +50,20 @@ class Scribe:
         self.histories[number].append(entry)
         if number not in self.starts:
             self.starts[number] = at_us
-            self.eligible[number] = self.state.records[number].eligible_us
+            self.eligible[number] = self.state.eligible_of(number)
         self.last_places[number] = (entry.members, places)
 
     def on_change(self, number: int, at_us: int, event: str) -> None:
         """A gang changed and still holds seats, though it may not run on them."""
-        record, gang = self.state.records[number], self.state.gangs[number]
-        places = placement_of(self.state.fleet.names, record.seats)
-        if record.phase is Phase.DEGRADED:
+        gang, seats = self.state.gangs[number], self.state.seats_of(number)
+        places = placement_of(self.state.fleet.names, seats)
+        if self.state.phase_of(number) is Phase.DEGRADED:
             entry = Entry(at_us, event, 0, {}, held=places or None)
         else:
-            entry = Entry(at_us, event, sum(each.members for each in record.seats), places)
+            entry = Entry(at_us, event, sum(each.members for each in seats), places)
             self.last_places[number] = (entry.members, places)
         if len(gang.roles) > 1:
-            entry.units = self._units_by_node(gang, record.seats)
+            entry.units = self._units_by_node(gang, seats)
         self.histories[number].append(entry)
         self.counts["resizes"] += event in ("grow", "shrink")
 
@@ -78,7 +78,7 @@ class Scribe:
         """Nodes came or went."""
         self.world.ledger.note_capacity()
         names = self.state.fleet.names
-        failed = {names[node] for node in (~self.state.nodes.up).nonzero()[0].tolist()}
+        failed = {names[node] for node in (~self.state.show_nodes().up).nonzero()[0].tolist()}
         for name in failed - self._down.keys():
             self._down[name] = at_us
         for name in sorted(self._down.keys() - failed):

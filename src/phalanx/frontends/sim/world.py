@@ -72,7 +72,7 @@ class World:
     def ends_repaired(self, number: int, seats: tuple[Seats, ...], now_us: int) -> Iterable[End]:
         """A gang that lost members has as many as it needs again."""
         progress, units, pace_us = self._reseat(number, seats)
-        progress.repair(now_us, units, pace_us, anew=self._state.records[number].attempts != progress.attempt)
+        progress.repair(now_us, units, pace_us, anew=self._state.attempts_of(number) != progress.attempt)
         return self._changed(number, progress, now_us)
 
     def stop(self, number: int, now_us: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
@@ -90,7 +90,7 @@ class World:
             self._resting[number] = self._progress.pop(number)
             self.ledger.handover.note_left(number)
             # Of a hold that is over nobody else hears: the state lets go by time alone.
-            if held and self.on_let_go is not None and self._state.records[number].phase is Phase.PENDING:
+            if held and self.on_let_go is not None and self._state.phase_of(number) is Phase.PENDING:
                 self.on_let_go(number, now_us)
         self.ledger.note()
         return Remains(progressed, progress.need_us(self._truths[gang.name].duration_us) if gang.elastic else None)
@@ -159,7 +159,7 @@ class World:
         start_us, units, token = plain
         progress = self._progress[number] = GangProgress(gang, self.ledger.books)
         progress.begin(start_us, units, self._truths[gang.name].duration_us)
-        progress.token, progress.attempt = token, self._state.records[number].attempts
+        progress.token, progress.attempt = token, self._state.attempts_of(number)
         return progress
 
     def _reseat(self, number: int, seats: tuple[Seats, ...]) -> tuple[GangProgress, int, int]:
@@ -175,7 +175,7 @@ class World:
         """The end of a progress as it is now; ends foreseen before no longer stand."""
         self.ledger.note()
         self._tokens += 1
-        progress.token, progress.attempt = self._tokens, self._state.records[number].attempts
+        progress.token, progress.attempt = self._tokens, self._state.attempts_of(number)
         if progress.killed_us is not None and progress.killed_us < progress.done_us:
             return (End(max(progress.killed_us, now_us), number, ok=False, token=self._tokens),)
         return (End(progress.done_us, number, ok=True, token=self._tokens),)

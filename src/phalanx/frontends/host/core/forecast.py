@@ -123,7 +123,7 @@ class Forecaster:
     async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
         answer = self._fit(wanted)
-        if answer is None and len(self.hub.planner.state.pending) > CROWD:
+        if answer is None and self.hub.planner.state.count_waiting() > CROWD:
             # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
             answer = self._wide
             if not self._crowd_waits:

@@ -71,9 +71,7 @@ class Reports:
 
     def queues(self) -> list[QueueRow]:
         """Every queue with its rights and what it uses; what those below it use is part of that."""
-        tenants = self.hub.planner.state.tenants
-        tenants.settle()
-        columns = tenants.queue_columns
+        columns = self.hub.planner.state.show_queues()
         counts = self._count_jobs()
         return [
             QueueRow(
@@ -109,14 +107,14 @@ class Reports:
     def nodes(self, watched: Watched) -> list[NodeRow]:
         """The machine with every device, who has it, and who uses it without having asked."""
         hub, state = self.hub, self.hub.planner.state
-        node = state.fleet.nodes[0]
+        node, columns = state.fleet.nodes[0], state.show_nodes()
         return [
             NodeRow(
                 name=hub.node,
                 resources={kind: _whole(kind, units) for kind, units in node.resources.items()},
-                free=self._amounts(state.nodes.free[0], 0),
+                free=self._amounts(columns.free[0], 0),
                 labels=dict(node.labels),
-                open=bool(state.nodes.open[0] and state.nodes.up[0]),
+                open=bool(columns.open[0] and columns.up[0]),
                 containment=str(getattr(hub.launcher, "containment", "")),
                 devices=[self._device(device, watched) for device in hub.devices],
             )
@@ -163,8 +161,7 @@ class Reports:
         """How somebody stands, in a sentence and in numbers."""
         state = self.hub.planner.state
         snapshot = state.borrow()
-        state.tenants.settle()
-        columns = state.tenants.queue_columns
+        columns = state.show_queues()
         entitled = columns.guarantee  # before anybody has asked for anything
         if snapshot.forms:
             entitled = find_entitled(state, self.hub.planner.policy)
@@ -198,7 +195,7 @@ class Reports:
         for row in rows:
             used, own = (row[key].get(DEVICE_KIND, 0) for key in ("used", "entitled"))
             text = f"queue {row['name']} uses {gpus(used)}"
-            if len(self.hub.planner.state.tenants.queue_columns.names) > 2:
+            if len(self.hub.planner.state.show_queues().names) > 2:
                 place = "below" if used < own else "at" if used == own else "above"
                 effect = {
                     "below": "so its jobs come before those of queues above theirs",
@@ -303,7 +300,7 @@ class Reports:
                 if not job.gates:
                     oldest[job.queue] = min(job.submit_us, oldest.get(job.queue, now_us))
             parts[job.queue] = sum_up(parts.get(job.queue, {}), job.ledger, open_ledger(job, now_us))
-        for name in hub.planner.state.tenants.queue_columns.names[1:]:
+        for name in hub.planner.state.show_queues().names[1:]:
             waited_us = now_us - oldest.get(name, now_us)
             figures.gauges["phalanx_head_of_queue_wait_seconds", (("queue", name),)] = waited_us / 1e6
         for queue, books in parts.items():

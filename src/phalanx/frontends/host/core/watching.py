@@ -67,7 +67,7 @@ class Watching:
             log.warning("gpu %d is not given away: %s", device, self.why(device))
         for device in sorted(closed):
             # Also of one that was closed while a run of ours had it, when that is gone.
-            if hub.planner.state.nodes.device_free[NODE, device] > 0:
+            if hub.planner.state.show_nodes().device_free[NODE, device] > 0:
                 hub.planner.occupy(hub.now_us(), device)
         for device in sorted(self._closed - closed):
             hub.planner.leave_free(hub.now_us(), device)

@@ -22,6 +22,7 @@ from phalanx.frontends.host.store import EventRecord
 from phalanx.model import reason as blame
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.snapshot import QueueColumns, UserColumns
 
 #: Of those ahead so many are named.
 NAMED_MOST: Final = 5
@@ -168,7 +169,7 @@ class Whys:
         state = self.hub.planner.state
         fleet = state.fleet
         asked = ask_least(fleet, job.gang)
-        free, whole = state.nodes.free.sum(axis=0), fleet.capacity.sum(axis=0)
+        free, whole = state.show_nodes().free.sum(axis=0), fleet.capacity.sum(axis=0)
         kinds = [kind for kind in fleet.kinds if asked[fleet.kind_index[kind]] > free[fleet.kind_index[kind]]]
         if not kinds and DEVICE_KIND in fleet.kinds and asked[fleet.device_column]:
             kinds = [DEVICE_KIND]  # enough in pieces
@@ -200,13 +201,12 @@ class Whys:
 
     def _say_use(self, job: Job, code: Code) -> str:
         """How much of a limit is used."""
-        tenants, fleet = self.hub.planner.state.tenants, self.hub.planner.state.fleet
-        tenants.settle()
-        queue, user = tenants.index_of(job.queue, job.user)
-        columns: Any = tenants.queue_columns if code is Code.QUEUE_LIMIT else tenants.user_columns
-        chain = [queue] if code is Code.QUEUE_LIMIT else [user]
-        while code is Code.QUEUE_LIMIT and tenants.queue_columns.parent[chain[-1]] >= 0:
-            chain.append(int(tenants.queue_columns.parent[chain[-1]]))
+        state, fleet = self.hub.planner.state, self.hub.planner.state.fleet
+        queues, users = state.show_queues(), state.show_users()
+        columns: QueueColumns | UserColumns = queues if code is Code.QUEUE_LIMIT else users
+        chain = [columns.names.index(job.queue if code is Code.QUEUE_LIMIT else job.user)]
+        while code is Code.QUEUE_LIMIT and queues.parent[chain[-1]] >= 0:
+            chain.append(int(queues.parent[chain[-1]]))
         told = []
         for row in chain:
             for kind, column in fleet.kind_index.items():

@@ -32,7 +32,7 @@ class Listener:
     def __call__(self, state: State) -> None:
         """Ask, if it is time to."""
         self.seen += 1
-        if self.seen % self.every or not len(state.pending):
+        if self.seen % self.every or not state.count_waiting():
             return
         for number, (code, message, needed, available) in explain_pending(state, self.policy).items():
             if code is not Code.NONE:
