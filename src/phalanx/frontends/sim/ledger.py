@@ -70,7 +70,7 @@ class Ledger:
     def note(self) -> None:
         """Something changed: remember how things stand from now on; the last word of an instant counts."""
         state, steps = self._state, self.steps
-        if not state.count_waiting():
+        if (self._reserved or self._fragmented) and not state.count_waiting():
             self._reserved, self._fragmented = 0, False  # whoever room was kept for has gone
         down = vacating = claimed = 0
         if state.list_vacating() or self.handover.claims or self.fading:

@@ -133,7 +133,7 @@ def collect_results(scenario: Scenario, state: State, scribe: Scribe, reasons: M
 
 def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) -> tuple[str, Told | None]:
     """The state that is told of a gang, and why it is in it."""
-    gang, phase, doomed_by = state.gangs[number], state.phase_of(number), state.doom_of(number)
+    gang, phase = state.gangs[number], state.phase_of(number)
     if phase is Phase.PENDING:
         infeasible = reason is not None and reason[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
         return "infeasible" if infeasible else PENDING, reason
@@ -145,7 +145,8 @@ def _standing(state: State, scribe: Scribe, number: int, reason: Told | None) ->
         held = sum(each.members for each in state.seats_of(number))
         message = f"lost members with a node and runs none; it holds {held} places and waits for the rest"
         return PENDING, (Code.CAPACITY, message, gang.members_min, held)
-    if phase is Phase.CANCELLED and doomed_by is not None and number not in scribe.starts:
+    doomed_by = state.doom_of(number) if phase is Phase.CANCELLED else None
+    if doomed_by is not None and number not in scribe.starts:
         message = f"cancelled, since {doomed_by} did not succeed"
         reason = (Code.DEPENDENCY_FAILED, message, len(gang.after.names), 0)
     return phase.value, reason
