@@ -44,6 +44,7 @@ class Groups:
 
     def complete(self, number: int, form: int) -> None:
         """All are here, and what they need together is known."""
+        # Twice, for two readers: gates ask the group, and a snapshot shows the engine the forms alone.
         self.listed[number].form = self.forms[number] = form
 
     def clone(self) -> Groups:

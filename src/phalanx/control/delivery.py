@@ -31,6 +31,7 @@ class Delivery:
 
     def foresee(self, number: int) -> None:
         """Elastic gangs tell how far they are before anybody plans with them."""
+        # None: nothing is known beyond what was said before, and its row stays as it is.
         seen = self.carrier.foresee(number)
         if seen is not None:
             self.state.report(number, seen.end_us, seen.saved_us)
@@ -38,6 +39,7 @@ class Delivery:
     def stop(self, number: int, *, saves: bool, holds: tuple[Seats, ...] = ()) -> Remains:
         """A gang stops; what it still needs is remembered, if it tells."""
         remains = self.carrier.stop(number, saves=saves, holds=holds)
+        # What it saved tells more of its next run than the walltime that was stated before its first.
         if remains.left_us is not None:
             self.state.note_left(number, remains.left_us)
         return remains
@@ -60,7 +62,9 @@ class Delivery:
                 self.begin(bind)
             self.note_cancelled(folded.cancelled)
             return set(), folded
+        # Asked before anything is folded, while the state is as the plan saw it.
         refused = self._list_refused(plan) if self.refusable else {}
+        # As they sit now: once the plan is folded, nobody knows what a resize has taken or given.
         before = {d.gang: state.records[d.gang].seats for d in changes if isinstance(d, Resize)}
         folded = state.apply(plan, undoable=self.refusable)
         undone: set[int] = set()

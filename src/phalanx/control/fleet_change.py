@@ -17,7 +17,7 @@ from phalanx.model.fleet import Fleet
 def lay_out_anew(state: Tables, fleet: Fleet) -> None:
     """Lay every table out over another set of nodes and kinds."""
     state.thaw()
-    # Every table over nodes or kinds changes its shape.
+    # Every table over nodes or kinds changes its shape; those over gangs keep their rows, so that records stay right.
     state.fleet = fleet
     state.nodes.lay_out(fleet)
     state.tenants = state.tenants.over(fleet)

@@ -104,4 +104,5 @@ class KeptHints:
 
     def clone(self) -> KeptHints:
         """The same for a copy of the state."""
+        # These two are written in place; the rest are values.
         return replace(self, order=replace(self.order), ends=replace(self.ends))

@@ -92,6 +92,7 @@ class Queries(Tables):
 
     def is_empty(self) -> bool:
         """Whether nobody holds seats, or is still leaving some."""
+        # Rows of nobody count: their seats are in use as well.
         return not len(self.running)
 
     def is_judged(self, number: int) -> bool:
@@ -105,6 +106,7 @@ class Queries(Tables):
 
     def how_ended(self, name: str) -> Phase | None:
         """The way in which a gang ended, if it has, or if it can never run."""
+        # By name: it may have ended before this state was made, and then there is no record of it.
         return self.dependencies.ended.get(name)
 
     def list_names(self) -> set[str]:

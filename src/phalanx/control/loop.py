@@ -78,6 +78,7 @@ class Loop:
         """The same loop over another state, for whoever tries something out on a copy."""
         twin = copy.copy(self)
         twin.state, twin.carrier = state, carrier
+        # Of its own, or gangs of the copy would be told through the carrier of the original.
         twin._delivery = Delivery(state, carrier, self.recorder, refusable=self._delivery.refusable)  # noqa: SLF001 - its own
         return twin
 

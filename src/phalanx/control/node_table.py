@@ -53,6 +53,7 @@ class NodeTable:
 
     def copy(self) -> None:
         """Let go of the arrays that a snapshot shares."""
+        # Not suspicion: a snapshot has no part of it, only who is in service because of it.
         self.free, self.device_free = self.free.copy(), self.device_free.copy()
         self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
 
