@@ -10,8 +10,6 @@ What lies ahead is a `Calendar`: a short one or a long one, and the walk does no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from phalanx.engine.calendar.limits_ahead import leaves_limits
@@ -51,8 +49,6 @@ class Walk:
         self._ahead = np.zeros(len(turns.keys), dtype=np.int64)  # blocked turns whose nodes each key could use
         self._service: dict[int, int] = {}  # ceilings on the nodes in service, were they empty
         # As plain numbers: a visit reads two of them, and one element of an array is many times as slow to read.
-        self._sizes = turns.size.tolist()
-        self._key_index = turns.key_index.tolist()
 
     # ------------------------------------------------------------------ the walk
 
@@ -76,7 +72,7 @@ class Walk:
     def _pass_over(self, order: IntArray, *, fill: bool, until_start: bool = False) -> int:
         """Visit whoever might start; the answer is how many turns are dealt with."""
         if len(order) <= SHORT or self.dismissals is None:
-            return self._pass_one_by_one(order.tolist(), fill=fill, until_start=until_start)
+            return self._pass_one_by_one(order, fill=fill, until_start=until_start)
         at = 0
         # Until somebody is blocked nobody can be dismissed by a glance, and looking over a block would be for nothing.
         while at < len(order) and not self.blocked and self.limit_caps is None:
@@ -103,13 +99,13 @@ class Walk:
                 return at
         return len(order)
 
-    def _pass_one_by_one(self, order: Sequence[int], *, fill: bool, until_start: bool) -> int:
+    def _pass_one_by_one(self, order: IntArray, *, fill: bool, until_start: bool) -> int:
         """The same turn by turn: below some dozens of turns that is cheaper than arrays."""
         # Whoever may take room is not dismissed for lack of free places:
         # `RoomFinder.might_help` is asked in blocks only.
         dismissals = self.dismissals if self.finder is None else None
-        for at, turn in enumerate(order):
-            index, size = self._key_index[turn], self._sizes[turn]
+        columns = (order, self.turns.key_index[order], self.turns.size[order])
+        for at, (turn, index, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             mode = self.mode[index]
             # Those who fill in another order come later, in `run`.
             if mode == STOPPED or (mode == FILL and not fill):
@@ -139,7 +135,7 @@ class Walk:
         return look
 
     def _visit(self, turn: int) -> None:
-        index, size = self._key_index[turn], self._sizes[turn]
+        index, size = int(self.turns.key_index[turn]), int(self.turns.size[turn])
         key = self.turns.keys[index]
         # First of all, also for those who return at once: a promise that is not taken up
         # would stay claimed for the whole walk.
