@@ -277,8 +277,9 @@ class SingleFormWalk:
             left = ahead.left
             kept = np.minimum(self.now, left.slots)
             if gone_us > ahead.gone_by:
-                # Judged by what is there both now and then, as the room it stays in.
-                seats = self._start(row, size, kept, np.minimum(self._free, left.free))
+                # Judged by what is there both now and then, as the room it stays in; nodes of one slot are all alike.
+                free = self._free if self._ground.one_each else np.minimum(self._free, left.free)
+                seats = self._start(row, size, kept, free)
                 left.slots[seats.nodes] -= seats.counts
                 left.free[seats.nodes] -= seats.counts * self.need.amounts[0]
             else:
