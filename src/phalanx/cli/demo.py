@@ -60,7 +60,7 @@ def acts(folder: Path) -> list[Act]:
         Act("eval", "3 GPUs, 8 s", {"members": 3, "each": {"gpu": 1}, "walltime": "8s"}, ["sleep", "7"]),
         Act(
             "big",
-            "6 GPUs, 5 s: more than there are",
+            "6 GPUs, 5 s: more than are free",
             {"members": 6, "each": {"gpu": 1}, "walltime": "5s"},
             ["sleep", "4"],
         ),

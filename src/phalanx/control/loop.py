@@ -1,9 +1,9 @@
 """The control loop: events in, one pass of the engine, typed instructions out.
 
 Whoever has a cluster drives this one, on whatever clock it has: the virtual clock of `forward`, the daemon of one
-machine. It owns the order of things, which decides what is planned: what is due by time, then events, then passes at
-the same instant for as long as a plan itself makes events. What differs from cluster to cluster stands behind the two
-ports of `control.instructions`.
+machine. The driver says what happens and in which order, since it has the clock; here is what becomes of each event,
+and passes at the same instant for as long as a plan itself makes events. What differs from cluster to cluster stands
+behind the two ports of `control.instructions`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from phalanx.model.plan import Cause, Evict, Plan, Repair, Restart
 PASSES_MOST = 200
 
 #: Decisions after which somebody else may be served at the same instant.
-_MOVES = (Evict, Repair, Restart)
+_CALLS_FOR_ANOTHER = (Evict, Repair, Restart)
 
 #: Whoever makes plans; the engine's `schedule`, or a watcher in front of it.
 Engine = Callable[..., Plan]
@@ -233,7 +233,7 @@ class Loop:
         self.recorder.on_plan(plan if not undone else _without(plan, undone), state.now_us)
         # Whoever was repaired could not lend or grow in the plan that repaired it. What was undone is no event:
         # whoever it concerns rests first, or the same plan would be made and refused for ever.
-        moved = any(isinstance(d, _MOVES) and d.gang not in undone for d in plan.decisions)
+        moved = any(isinstance(d, _CALLS_FOR_ANOTHER) and d.gang not in undone for d in plan.decisions)
         # That a gang can never run is news to whoever waited for its end, and to nobody else.
         return bool(folded.heard or folded.cancelled or moved) | (bool(state.degraded) and self._let_go())
 

@@ -377,7 +377,7 @@ def _has_lender(state: Tables, record: Record, images: dict[int, Image]) -> bool
 
 
 def _count_vain(state: Tables, gone: Sequence[Unconfirmed]) -> None:
-    """Whoever was evicted for good, for a start that does not come about, was evicted in vain."""
+    """A start that does not come about, for which somebody was evicted for good: one broken promise (rule 10)."""
     back = {each.decision.gang for each in gone if isinstance(each.decision, Evict)}
     state.evictions_in_vain += sum(any(victim not in back for victim in each.victims) for each in gone)
 

@@ -91,7 +91,7 @@ def _compact_pending(state: Tables) -> None:
 
 
 def _gate(record: Record) -> Code:
-    # In the order of reasons (rule 15): of several gates the first is told.
+    # One gate is told of several; a rest before a group that is not complete, since it is the gang's own.
     if record.held:
         return Code.HELD
     if record.waits_for:

@@ -124,6 +124,9 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
         return False
     if policy.deadlines and session.snapshot.hints.has_deadlines and bool((pending.deadline_us[turns.rows] >= 0).any()):
         return False
+    # Let in as one who stays for ever, and judged from the next instant on by a length that nobody stated (rule 7).
+    if not all(session.proven(bind.gang) for bind in session.binds):
+        return False
     one_queue = not policy.standing or len(session.snapshot.queues.names) <= 2  # the root and one below it
     return one_queue or len(np.unique(turns.queue)) <= 1
 

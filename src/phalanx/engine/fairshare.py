@@ -55,13 +55,6 @@ _UNLIMITED = 1 << 80
 _RANKS_PER_TIER = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shares:
-    """What every queue is entitled to."""
-
-    entitlement: IntArray  # [queue, kind]
-
-
 @dataclass(frozen=True, slots=True)
 class _Tree:
     """Rows of the tenant tree: first the queues, then one row for the own gangs of each queue above others."""
@@ -136,13 +129,8 @@ class _Rows:
 
 def compute_entitlement(queues: QueueColumns, capacity: IntArray, demand: IntArray) -> IntArray:
     """What each queue is entitled to of each kind, given what is in service and what everybody could use."""
-    return compute_shares(queues, capacity, demand).entitlement
-
-
-def compute_shares(queues: QueueColumns, capacity: IntArray, demand: IntArray) -> Shares:
-    """The same as a value."""
     entitled = _share_out(_Rows(queues, capacity, demand))
-    return Shares(np.array(entitled[: len(queues.parent)], dtype=np.int64).reshape(queues.usage.shape))
+    return np.array(entitled[: len(queues.parent)], dtype=np.int64).reshape(queues.usage.shape)
 
 
 def _share_out(rows: _Rows) -> list[_Amounts]:

@@ -20,12 +20,12 @@ from phalanx.model.snapshot import Hints, Snapshot
 FORMS_MOST = 16
 
 
-def newcomers_lack_room(snapshot: Snapshot) -> bool:
+def newcomers_lack_room(snapshot: Snapshot, policy: Policy) -> bool:
     """The same without looking at a single node: the last plan said how much room it left, and none was given back."""
     hints = snapshot.hints
     # Each of these could let somebody pass who is no newcomer: no count of room, somebody whose refusal is not settled,
     # gates that have opened, or an order that moved.
-    if hints.room < 0 or not hints.settled_upto or hints.gated or not _refusals_stand(hints):
+    if hints.room < 0 or not hints.settled_upto or hints.gated or not _refusals_stand(hints, policy):
         return False
     # `room` is a number of members of the one form.
     if len(snapshot.forms) != 1:
@@ -46,13 +46,13 @@ def waiting_rows(snapshot: Snapshot) -> IntArray:
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
-def nobody_fits(snapshot: Snapshot, view: View) -> bool:
+def nobody_fits(snapshot: Snapshot, policy: Policy, view: View) -> bool:
     """True if certainly no pending gang has room in the view, and none is waiting to be told that it never will."""
     pending = snapshot.pending
     # The form of a group is not in the column of its gangs, so that sizes would be compared with the wrong ceiling.
     if len(snapshot.forms) > FORMS_MOST or snapshot.group_forms or (snapshot.hints.limited and snapshot.fresh):
         return False  # with limits, a newcomer may have to be told that it can never run
-    if snapshot.hints.settled_upto and _refusals_stand(snapshot.hints):
+    if snapshot.hints.settled_upto and _refusals_stand(snapshot.hints, policy):
         # Rows in order of arrival: the newcomers are the last ones.
         rows = pending.alive.nonzero()[0][-len(snapshot.fresh) :] if snapshot.fresh else _NO_ROWS
         # Behind a gate nobody starts, and `judge_gated` has looked already whether it ever could.
@@ -98,7 +98,7 @@ def _none_fit(snapshot: Snapshot, view: View, number: int, sizes: IntArray) -> b
     return int(sizes.max()) <= empty_ceiling(snapshot.fleet, form, None)
 
 
-def _refusals_stand(hints: Hints) -> bool:
+def _refusals_stand(hints: Hints, policy: Policy) -> bool:
     """Whether those who were refused in the last cycle would be refused again.
 
     Time only tightens a refusal of the fast walk: a filler has less time before the reservation, and
@@ -106,4 +106,6 @@ def _refusals_stand(hints: Hints) -> bool:
     newcomer that goes before the others and so changes the reservation, and a gang that outlives its
     walltime, whose expected end moves.
     """
-    return hints.in_order and hints.on_time
+    # A date may put a newcomer before everybody, and the first of them comes after the last plan was settled.
+    dated = policy.deadlines and hints.has_deadlines
+    return hints.in_order and hints.on_time and not dated

@@ -26,7 +26,7 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
         return None
     if somebody_is_too_late(snapshot, policy):
         return None
-    if newcomers_lack_room(snapshot) and not (ledger and _changes_books(snapshot)):
+    if newcomers_lack_room(snapshot, policy) and not (ledger and _changes_books(snapshot)):
         # The same room goes out as came in: nobody was let in, so that the next newcomer can be turned away as cheaply.
         return Plan(settled=Settled(snapshot.hints.room))
     nodes = snapshot.nodes
@@ -35,10 +35,10 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
     # Where sums decide, deciding is as cheap as looking whether anybody fits, unless the last refusals still stand.
     # Under kept promises everybody is looked at; whoever keeps books wants to know what is kept, if anything is left.
     looks = not policy.keep and (snapshot.hints.settled_upto > 0 or not single_form)
-    if looks and not (ledger and np.count_nonzero(nodes.free)) and nobody_fits(snapshot, view):
+    if looks and not (ledger and np.count_nonzero(nodes.free)) and nobody_fits(snapshot, policy, view):
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
-        # Only where order is by arrival: under any other order a newcomer may stand ahead and take the reservation
-        # over, and then those who were refused because of it may pass.
+        # A newcomer that stands ahead of others may take the reservation over, and then those who were refused because
+        # of it may pass. Priorities and dates are for the hints to tell (`prefilter`); other orders are not known.
         settled = Settled(room) if not gated and keeps_order(policy) else None
         return Plan(infeasible=gated, settled=settled, wake_at_us=find_next_wake(snapshot, policy))
     if single_form:
@@ -65,8 +65,7 @@ def _decide_by_sums(
     if not walk.run(policy, ledger=ledger):
         return None
     idle = walk.measure_idle() if ledger else None
-    # Somebody urgent may come and take the reservation, and then others may pass.
-    settles = not gated and keeps_order(policy) and not (policy.deadlines and snapshot.hints.has_deadlines)
+    settles = walk.settles and not gated and keeps_order(policy)
     settled = Settled(walk.room) if settles else None
     wake_us = find_next_wake(snapshot, policy)
     return Plan(tuple(walk.binds), infeasible=gated, settled=settled, idle=idle, wake_at_us=wake_us)
@@ -86,5 +85,8 @@ def is_restless(snapshot: Snapshot, policy: Policy) -> bool:
 
 
 def keeps_order(policy: Policy) -> bool:
-    """Whether newcomers stand behind those who came before them: nobody knows what a user's own order does."""
+    """Whether newcomers stand behind those who came before them, but for priorities and dates, which hints tell of.
+
+    Nobody knows what a user's own order does.
+    """
     return policy.order in (order_by_arrival, order_by_urgency) and not policy.shares_users

@@ -243,7 +243,7 @@ class Walk:
         return found
 
     def _over_limit(self, turn: int, index: int, form: Form, size: int) -> bool:
-        """Whether a ceiling forbids the start; its size is then remembered, since usage only grows in a walk."""
+        """Whether a ceiling forbids the start; its size is then remembered, until somebody gives room back."""
         over = find_over_limit(self.session, self.turns, turn, Offer(form, size, 0))
         # Not a user's limit: another user of the queue may start the same size.
         if over is not None and over.code is Code.QUEUE_LIMIT and self.limit_caps is not None:

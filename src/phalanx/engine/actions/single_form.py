@@ -133,6 +133,7 @@ class SingleFormWalk:
                 self.now *= ground.mask
             self.room = int(np.add.reduce(self.now))  # slots left in all
         self.binds: list[Bind] = []
+        self.settles = True  # whether those who were refused would be refused again at the next instant
         self.reserved = 0  # slots that are free and that the head will need, if anybody asked
 
     def run(self, policy: Policy, *, ledger: bool = False) -> bool:
@@ -288,6 +289,10 @@ class SingleFormWalk:
         # Whoever is gone in time gives its slots back before the head comes; only who stays uses up what is extra.
         if gone_us > ahead.gone_by:
             ahead.extra -= size
+        if gone_us == NEVER:
+            # It counts as staying for ever where it is let in, and by rule 7's length for whoever is judged later: at
+            # the next instant there may be more beside the head than now.
+            self.settles = False
 
     def _gone(self, rows: IntArray) -> IntArray:
         """When each is provably gone; without a stated walltime never: no reservation may count on it."""

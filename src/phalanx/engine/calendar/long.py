@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from phalanx.engine.calendar.guests import GuestSeats
 from phalanx.engine.calendar.promises import KeptPromises
+from phalanx.engine.calendar.releases import collect_ends
 from phalanx.engine.calendar.timeline import Timeline
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.kernels.slots import Need
@@ -24,7 +27,7 @@ from phalanx.engine.room.placement import Places, find_ceiling, retake, undo
 from phalanx.engine.room.seats import cover_nodes
 from phalanx.engine.room.view import Exempt, View, find_need
 from phalanx.engine.session import PlacementKey, Session
-from phalanx.model.fleet import BoolArray
+from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Cause, Guest, Reservation, Seats
 from phalanx.model.reason import Code
@@ -242,6 +245,23 @@ class LongCalendar:
     def reserved_nodes(self) -> BoolArray:
         """Nodes on which somebody has a reservation, or a promise."""
         return cover_nodes(len(self.session.fleet), self._list_promised())
+
+    def measure_kept(self) -> IntArray:
+        """Reservation by reservation, each without what is given back on its nodes by then; windows keep nothing."""
+        kept = np.zeros_like(self.session.view.free)
+        if not self.reservations:
+            return kept
+        ends = collect_ends(self.session)
+        for _, reservation in self.reservations:
+            mine = np.zeros_like(kept)
+            for number, per_gang in zip(reservation.gangs, reservation.seats, strict=True):
+                for seats in per_gang:
+                    need = self.session.need_of(self.session.snapshot.gangs[number], seats.role)
+                    mine[seats.nodes] += seats.counts[:, None] * need.vector
+            gone = ends.end_us <= reservation.start_us
+            np.subtract.at(mine, ends.node[gone], ends.taken[gone])
+            kept += np.maximum(mine, 0)
+        return kept
 
     def next_start_us(self) -> int:
         """The first reserved start, or window."""

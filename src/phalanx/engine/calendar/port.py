@@ -1,4 +1,4 @@
-"""What the walk, and whoever makes room or grows, may ask of what lies ahead: this is where the backfill is.
+"""What the walk, and whoever makes room or grows, may ask of what lies ahead.
 
 A blocked gang at the head of the order gets a reservation (`reserve`): the earliest start that there is, with places.
 Those behind it may start now if that does not delay it (`find_now`): they are gone by its start (EASY's shadow time),
@@ -25,7 +25,7 @@ from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places
 from phalanx.engine.room.view import Exempt, View
 from phalanx.engine.session import PlacementKey
-from phalanx.model.fleet import BoolArray
+from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Guest, Reservation, Seats
 from phalanx.model.reason import Code
@@ -120,7 +120,7 @@ class Calendar(RoomAhead, Protocol):
     # under `replan` it is forgotten with the cycle, under `keep` it comes back as a promise.
 
     def reserve(self, turn: int, key: PlacementKey) -> bool:
-        """A blocked turn gets the earliest start there is; False if none could be found."""
+        """A blocked turn gets the earliest start there is, or the right to it; False if it is known to have none."""
         ...
 
     def list_reserved(self) -> list[tuple[int, int]]:
@@ -129,6 +129,10 @@ class Calendar(RoomAhead, Protocol):
 
     def list_reservations(self) -> tuple[Reservation, ...]:
         """The reservations of this walk."""
+        ...
+
+    def measure_kept(self) -> IntArray:
+        """What of each node is free now and may be used by nobody who stays past the reserved starts."""
         ...
 
     def next_start_us(self) -> int:

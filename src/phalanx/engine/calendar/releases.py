@@ -155,8 +155,8 @@ def find_start(
     session: Session, key: PlacementKey, size: int, known_us: int = NEVER, *, guests_leave: bool = True
 ) -> EarliestStart | None:
     """The earliest whole placement once enough has ended; None if no end helps. `known_us`: the instant, if known."""
-    # Ends on all nodes, whatever the pool: what asks below looks at the pool's slots
-    # only, so one collection serves every key.
+    # Ends on all nodes: what asks below looks at the pool's slots only. The pool decides which seats a guest with
+    # surplus gives back, and nothing else.
     ends = collect_ends(session, session.pool_of(key), guests_leave=guests_leave)
     at_us = known_us if known_us != NEVER else _find_instant(session, ends, key, size)
     if at_us == NEVER:

@@ -205,6 +205,12 @@ class ShortCalendar:
         """Nodes on which a head will start."""
         return cover_nodes(len(self.session.fleet), self.list_reservations())
 
+    def measure_kept(self) -> IntArray:
+        """By the views themselves: of two devices free beside four that end in time, a head of five keeps one."""
+        self.look_ahead()
+        kept: IntArray = self.ahead.views[0].free - self.ahead.views[-1].free
+        return kept
+
     def next_start_us(self) -> int:
         """The first reserved start."""
         self.look_ahead()

@@ -32,7 +32,7 @@ class Claimant:
     queue: int
     priority: int
     asked: IntArray
-    owner: bool  # no reservation is ahead of it, so that the guests of its loan are its own
+    owner: bool  # no reservation is ahead of it, so that guests on its places leave for it
     attained_us: int
     arrival: tuple[int, int]  # eligibility and number
     preemptible: bool = False  # once it runs, others may take its places back

@@ -1,8 +1,8 @@
 """Room for a blocked gang at the expense of running ones, the gentlest way first.
 
-In this order: what guests owe to the owner of a reservation; surplus on loan; moving somebody out of
-the way; a turn that is over; whole gangs, of lower priority in the same queue or beyond their queue's
-guarantee in another. Nothing is taken unless the whole claimant then starts, and no victim is
+In this order: surplus on loan, that of guests included; guests, which leave for the owner of the reservation above
+them; moving somebody out of the way; a turn that is over; whole gangs, of lower priority in the same queue or beyond
+their queue's guarantee in another. Nothing is taken unless the whole claimant then starts, and no victim is
 superfluous. Who may take from whom is `engine.making_room.permits`, which members leave is `engine.making_room.loans`.
 """
 
@@ -103,9 +103,8 @@ class RoomFinder:
         if offer.size >= self._failed[row] and stays >= self._stayed[row]:
             return None
         found = _Search(self, turn, key, offer, filling=filling).run()
-        # Turns depend on who asks, and pinned sizes differ: those are searched one by one.
         stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
-        # So are those with promises, since each is asked about its own time.
+        # Whether a turn is over depends on who asks, and a promise on its own time: those are searched one by one.
         alike = self.policy.quantum_us is None and not self.policy.keep
         # One pair per class is remembered, the smallest size with the shortest stay. Only a pair that refuses at least
         # as much as the old one may replace it, or what is known would be lost with every failure.

@@ -11,13 +11,12 @@ from typing import Protocol
 
 import numpy as np
 
-from phalanx.engine.calendar.releases import collect_ends
+from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.order.turns import Turns
-from phalanx.engine.room.view import find_need
 from phalanx.engine.session import Session
 from phalanx.engine.telling.reasons import measure_room
 from phalanx.model.fleet import BoolArray, IntArray
-from phalanx.model.plan import Idle, Reservation
+from phalanx.model.plan import Idle
 
 
 class Walked(Protocol):
@@ -25,10 +24,7 @@ class Walked(Protocol):
 
     turns: Turns
     started: BoolArray
-
-    def list_reservations(self) -> tuple[Reservation, ...]:
-        """Starts in the future, with places."""
-        ...
+    calendar: Calendar
 
 
 def measure_idle(session: Session, walk: Walked) -> Idle:
@@ -37,30 +33,11 @@ def measure_idle(session: Session, walk: Walked) -> Idle:
     free = session.view.free * session.in_service[:, None]
     if not free.any() or bool(walk.started.all()):
         return Idle(np.zeros(len(session.fleet.kinds), dtype=np.int64), fragmented=False)
-    kept = np.zeros_like(free)
-    for reservation in walk.list_reservations() if session.policy.reservations else ():
-        # Several reservations may name one node at different times, so that more is kept than the node has...
-        kept += _kept_for(session, reservation)
-    # ... but no more than is free counts, node by node.
+    # Where the first who is blocked stops the others (fcfs), nothing is kept: nobody may use it, reserved or not.
+    kept = walk.calendar.measure_kept() if session.policy.reservations else np.zeros_like(free)
+    # No more than is free counts, node by node: several reservations may name one at different times.
     reserved: IntArray = np.minimum(free, kept).sum(axis=0)
     return Idle(reserved, _is_fragmented(session, walk))
-
-
-def _kept_for(session: Session, reservation: Reservation) -> IntArray:
-    """What a reservation takes of each node beyond what is given back there by then.
-
-    Of a node with two devices free and four that end in time, a head of five keeps one idle: whoever fills may use the
-    other and stay. Counted as the walk does that let the fillers in, and so by the same number whatever the kind is.
-    """
-    kept = np.zeros_like(session.view.free)
-    for number, per_gang in zip(reservation.gangs, reservation.seats, strict=True):
-        for seats in per_gang:
-            need = find_need(session.fleet, session.snapshot.gangs[number].roles[seats.role].shape)
-            kept[seats.nodes] += seats.counts[:, None] * need.vector
-    ends = collect_ends(session)
-    gone = ends.end_us <= reservation.start_us
-    np.subtract.at(kept, ends.node[gone], ends.taken[gone])
-    return np.maximum(kept, 0)
 
 
 def _is_fragmented(session: Session, walk: Walked) -> bool:
