@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phalanx.control.seating import attained_us, keep_busy, past_of, unseat
+from phalanx.control.seating import attained_us, keep_busy, lenders_of, past_of, unseat
 from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
 from phalanx.engine.lifecycle import Happening, Phase, advance
@@ -43,7 +43,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
         state.running.remove(record.row)
         state.degraded.pop(number, None)
         if was is Phase.STARTING:  # whoever was about to leave these seats still sits there
-            keep_busy(state, record, record.seats, starts_us)
+            keep_busy(state, record, record.seats, starts_us, lenders=lenders_of(record))
     # The row is another's soon, and nobody may find this gang by it.
     record.row, record.seats = -1, ()
     state.hints.unsettle()

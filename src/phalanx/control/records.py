@@ -140,7 +140,8 @@ class Ghost(Record):
     `gang` says what one of its seats is: the gang itself, or one made for the rest of a member's seat.
     """
 
-    leaver: Gang | None = None  # who still sits there
+    leaver: Gang | None = None  # who still sits there, if it is one
+    lenders: tuple[int, ...] = ()  # of a claim that was taken back: who is still leaving those seats
 
 
 def allocation_columns(fleet: Fleet) -> Columns:

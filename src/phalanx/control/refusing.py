@@ -18,8 +18,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.control.records import RUNNING, Image, Lent, PlanRefusal, Record, Unconfirmed, touches, widen_seats
-from phalanx.control.seating import add_running, keep_busy, past_of, seat, unseat
+from phalanx.control.records import (
+    RUNNING,
+    Ghost,
+    Image,
+    Lent,
+    PlanRefusal,
+    Record,
+    Unconfirmed,
+    touches,
+    widen_seats,
+)
+from phalanx.control.seating import add_running, keep_busy, lenders_of, past_of, seat, unseat
 from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
 from phalanx.engine.lifecycle import Phase
@@ -30,6 +40,9 @@ from phalanx.model.plan import Bind, Evict, Plan, Resize, Seats
 #: the next plan may well find other places; growing, since a world that says no every time is asked over a network.
 REST_FIRST_US: Final = 1_000_000
 REST_LAST_US: Final = 300_000_000
+
+#: Seats that others are still leaving: of whom they were to be, until when, and who is leaving.
+_Left = tuple[Record, tuple[Seats, ...], int, tuple[int, ...]]
 
 
 def take_images(state: Tables, plan: Plan) -> None:
@@ -57,7 +70,7 @@ def take_images(state: Tables, plan: Plan) -> None:
             entry.victims = tuple(other.gang for other in evicts if other.beneficiary == decision.gang)
         elif isinstance(decision, Evict):
             # An eviction frees at once what a shrink before it was still leaving. Undone, the gang leaves it as before.
-            entry.ghosts = tuple((at_us, ghost) for at_us, ghost in state.vacating if ghost.gang is record.gang)
+            entry.ghosts = tuple((at_us, ghost) for at_us, ghost in state.vacating if ghost.leaver is record.gang)
             entry.lent = tuple(_list_lent(state, decision.gang))
         state.unconfirmed.append(entry)
 
@@ -194,7 +207,7 @@ def _room_without(state: Tables, gone: Sequence[Unconfirmed]) -> tuple[Any, Any]
     for record in {each.decision.gang: state.records[each.decision.gang] for each in gone}.values():
         if record.phase.seated:
             _count(state, record, record.seats, free, devices, 1)
-    for ghost in _ghosts_of(state, gone):
+    for _, ghost in _ghosts_of(state, gone):
         # A refused shrink gives nothing back, so that the row which keeps those seats busy goes too.
         _count(state, ghost, ghost.seats, free, devices, 1)
     for number, image in _first_images(gone).items():
@@ -222,11 +235,18 @@ def _first_images(gone: Sequence[Unconfirmed]) -> dict[int, Image]:
     return images
 
 
-def _ghosts_of(state: Tables, gone: Sequence[Unconfirmed]) -> list[Record]:
-    """Rows of nobody on seats that these resizes were to give back."""
-    # By identity: two gangs may be equal in all they say and are still two.
-    leaving = {(id(state.gangs[each.decision.gang]), each.leaves_us) for each in gone if each.leaves_us}
-    return [ghost for until_us, ghost in state.vacating if (id(ghost.gang), until_us) in leaving]
+def _ghosts_of(state: Tables, gone: Sequence[Unconfirmed]) -> list[tuple[int, Ghost]]:
+    """Rows of nobody on seats that these resizes were to give back, with the instants until which they are."""
+    resizes = [each for each in gone if each.leaves_us]
+    # By identity, and by who really sits there: two gangs may be equal in all they say and are still two, and the rest
+    # of a seat of which somebody has a part belongs to a gang that is made up for it.
+    leaving = {(id(state.gangs[each.decision.gang]), each.leaves_us) for each in resizes}
+    lenders = {each.decision.gang for each in resizes}
+    return [
+        (until_us, ghost)
+        for until_us, ghost in state.vacating
+        if (id(ghost.leaver), until_us) in leaving or lenders & {*ghost.lenders}
+    ]
 
 
 # ---- undoing
@@ -265,10 +285,11 @@ def _undo(state: Tables, gone: Sequence[Unconfirmed]) -> None:
     # Everybody sits, or waits, as before. Pictures first, rows of nobody last: they take only what is free.
     for number, image in images.items():
         _restore(state, number, image)
-    for record, seats, until_us in leaving:
+    for record, seats, until_us, lenders in leaving:
         # If all its lenders are put back as well, nobody is leaving: the seats are theirs.
-        if until_us > state.now_us and _has_lender(state, record, images):
-            keep_busy(state, record, seats, until_us)
+        others = tuple(lender for lender in lenders if lender not in images)
+        if until_us > state.now_us and others:
+            keep_busy(state, record, seats, until_us, lenders=others)
     for each in gone:
         _lend_again(state, each)
     _count_vain(state, gone)
@@ -277,24 +298,24 @@ def _undo(state: Tables, gone: Sequence[Unconfirmed]) -> None:
     state.unconfirmed = [each for each in state.unconfirmed if id(each) not in falling]
 
 
-def _give_back(
-    state: Tables, gone: Sequence[Unconfirmed], images: dict[int, Image]
-) -> list[tuple[Record, tuple[Seats, ...], int]]:
+def _give_back(state: Tables, gone: Sequence[Unconfirmed], images: dict[int, Image]) -> list[_Left]:
     """Everything that was taken is free again; the answer is claims whose seats others may still be leaving."""
-    leaving: list[tuple[Record, tuple[Seats, ...], int]] = []
-    # Seats kept busy for a shrink that did not happen belong to their gang again.
+    leaving: list[_Left] = []
+    # Seats kept busy for a shrink that did not happen belong to their gang again. Of a claim that was taken back before
+    # this one, others may still be leaving a part.
     ghosts = _ghosts_of(state, gone)
-    for ghost in ghosts:
+    for until_us, ghost in ghosts:
         unseat(state, ghost)
         state.running.remove(ghost.row)
-    state.vacating = [entry for entry in state.vacating if not any(entry[1] is ghost for ghost in ghosts)]
+        leaving.append((ghost, ghost.seats, until_us, ghost.lenders))
+    state.vacating = [entry for entry in state.vacating if not any(entry[1] is ghost for _, ghost in ghosts)]
     for number, image in images.items():
         record = state.records[number]
         if record.phase.seated:
             if record.phase is Phase.STARTING and image.row is None:
                 starts_us = int(state.running.columns["start_us"][record.row])
                 # Its own claim is void, but the lenders may still be on their way out: those seats are not free yet.
-                leaving.append((replace(record), record.seats, starts_us))
+                leaving.append((replace(record), record.seats, starts_us, lenders_of(record)))
             # Before any picture is restored: two of them may have exchanged seats.
             unseat(state, record)
             if image.row is None:
@@ -368,12 +389,6 @@ def _drop_promises(state: Tables, images: dict[int, Image]) -> None:
         for first, promise in state.promises.items()
         if not images.keys() & set(promise.gangs) and not touches(promise, nodes)
     }
-
-
-def _has_lender(state: Tables, record: Record, images: dict[int, Image]) -> bool:
-    """Whether anybody still leaves the seats of a claim that is taken back."""
-    lenders = () if record.history is None else record.history.lenders or ()
-    return any(lender not in images for lender in lenders)
 
 
 def _count_vain(state: Tables, gone: Sequence[Unconfirmed]) -> None:

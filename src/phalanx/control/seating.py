@@ -129,7 +129,12 @@ def reseat(state: Tables, record: Record, seats: tuple[Seats, ...]) -> None:
 
 
 def keep_busy(
-    state: Tables, record: Record, seats: tuple[Seats, ...], until_us: int, leaver: Gang | None = None
+    state: Tables,
+    record: Record,
+    seats: tuple[Seats, ...],
+    until_us: int,
+    leaver: Gang | None = None,
+    lenders: tuple[int, ...] = (),
 ) -> None:
     """A row of nobody on what is still free of some seats, until their last user is gone.
 
@@ -152,13 +157,18 @@ def keep_busy(
     # Who really uses it: of a crumb the gang is made up, and by the leaver it is found when that one ends early.
     leaver = leaver or record.gang
     if left:
-        _add_ghost(state, _ghost_of(record, record.gang, tuple(left), leaver), until_us)
+        _add_ghost(state, replace(_ghost_of(record, record.gang, tuple(left), leaver), lenders=lenders), until_us)
     if rests:
         # Seats are read by the shapes of their gang's roles everywhere, so that rests of
         # other shapes need a gang with such roles.
         gang = crumb_gang(record.gang, [shape for shape, _ in rests])
         named = tuple(replace(some, role=role) for role, (_, some) in enumerate(rests))
-        _add_ghost(state, _ghost_of(record, gang, named, leaver), until_us)
+        _add_ghost(state, replace(_ghost_of(record, gang, named, leaver), lenders=lenders), until_us)
+
+
+def lenders_of(record: Record) -> tuple[int, ...]:
+    """Gangs for whose leaving a claim waits."""
+    return () if record.history is None else tuple(record.history.lenders or ())
 
 
 def crumb_gang(gang: Gang, shapes: Sequence[Shape]) -> Gang:

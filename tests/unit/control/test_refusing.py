@@ -164,6 +164,45 @@ def test_a_gang_that_will_not_shrink_sits_as_before_and_whoever_was_to_follow_wa
     check(state)
 
 
+def test_of_two_starts_on_one_shrink_both_may_be_refused():
+    single = make_gang("single", "1 gpu=1", walltime=50)
+    state = make((WIDE, (0, 1, 2, 3)), waiting=[single, replace(single, name="last")])
+    before = picture(state, 0)
+    binds = Bind(1, on(2), 50 * SECOND_US), Bind(2, on(3), 50 * SECOND_US)
+    apply(state, Resize(0, on(0, 1), Cause.LOAN, 2), *binds)
+    assert refuse(state, 1).undone == (1,)
+    assert set(refuse(state, 2).undone) == {0, 2}
+    assert picture(state, 0) == before
+    assert state.vacating == []
+
+
+def test_what_one_of_two_lenders_keeps_is_its_own_and_the_other_goes_on_leaving():
+    wide = replace(WIDE, roles=make_gang("wide", "1-2 gpu=1").roles)
+    state = make((wide, (0, 1)), (replace(wide, name="other"), (2, 3)), waiting=[NEXT])
+    before = picture(state, 0)
+    apply(
+        state, Resize(0, on(0), Cause.LOAN, None), Resize(1, on(2), Cause.LOAN, None), Bind(2, on(1, 3), 50 * SECOND_US)
+    )
+    state.confirm(1)
+    assert refuse(state, 2).undone == (2,)
+    assert refuse(state, 0).undone == (0,)
+    assert picture(state, 0) == before
+    assert free(state) == [0, 0, 0, 0]
+    wait(state, 10)
+    assert free(state) == [0, 0, 0, 1]
+
+
+def test_a_gang_that_will_not_shrink_for_a_part_of_a_device_keeps_all_of_it():
+    part = make_gang("part", "1 gpu=0.25", walltime=50)
+    state = make((WIDE, (0, 1, 2)), waiting=[part], nodes=3)
+    before = picture(state, 0)
+    quarter = Seats(0, np.array([2]), np.array([1]), np.full((1, 1), 250, dtype=np.int16))
+    apply(state, Resize(0, on(0, 1), Cause.LOAN, 1), Bind(1, (quarter,), 50 * SECOND_US))
+    assert set(refuse(state, 0).undone) == {0, 1}
+    assert picture(state, 0) == before
+    assert state.vacating == []
+
+
 def test_whoever_grew_onto_seats_that_are_not_given_back_shrinks_again():
     other = make_gang("other", "1-2 gpu=1")
     state = make((replace(WIDE, resize_pause_us=0), (0, 1, 2)), (other, (3,)))
