@@ -12,14 +12,14 @@ import sys
 import pytest
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.launching import launcher as module
+from phalanx.frontends.host.launching import patience, shims
 from phalanx.frontends.host.launching.line import connect
 from phalanx.frontends.host.ports import CannotStart
 
 
 async def change_daemons(world, first):
     """The first is gone, the second has looked around."""
-    for run in list(first._attempts):
+    for run in list(first.shims.links):
         world.shims.add(world.launchers[-1]._runs.read_story(run).pid)
     await first.detach()
     second = world.launcher()
@@ -131,7 +131,7 @@ def test_an_exit_that_only_the_journal_knows_is_told_before_lost(world, monkeypa
         await world.hear("exit")
         # As if the shim had died between writing the exit down and sending it.
         world.events.clear()
-        launcher._attempts["1.1"]._exits.clear()
+        launcher.shims.links["1.1"]._exits.clear()
         os.kill(world.story().pid, signal.SIGKILL)
         await world.hear("lost")
         assert [(event.kind, event.rank, event.code, event.tail) for event in world.events] == [
@@ -257,14 +257,14 @@ def test_a_line_that_is_cut_is_taken_up_again(world, until, monkeypatch):
             raise OSError
         return connect(*arguments)
 
-    monkeypatch.setattr(module, "connect", connect_when_allowed)
+    monkeypatch.setattr(shims, "connect", connect_when_allowed)
 
     async def scenario():
         launcher = world.launcher()
         await world.start(launcher, f"while [ ! -e {world.path}/stop ]; do sleep 0.02; done; echo bye", "sleep 1000")
         with socket.socket(socket.AF_UNIX) as stranger:  # of the right user: it takes the daemon's place
             stranger.connect(str(world.path / "1.1" / "control.sock"))
-            await until(lambda: launcher._attempts["1.1"].line is None, "the line to be cut")
+            await until(lambda: launcher.shims.links["1.1"].line is None, "the line to be cut")
             (world.path / "stop").touch()
             await until(lambda: world.story().exits, "an exit that the daemon does not hear of")
             await launcher.stop("1.1", [1], "KILL", 0)  # said to nobody yet
@@ -278,20 +278,20 @@ def test_a_line_that_is_cut_is_taken_up_again(world, until, monkeypatch):
 
 
 def test_a_shim_that_hangs_up_all_the_time_is_ended(world, until, monkeypatch):
-    monkeypatch.setattr(module, "CUTS_MAX", 3)
+    monkeypatch.setattr(patience, "CUTS_MAX", 3)
 
     async def scenario():
         launcher = world.launcher()
         ended_at, send_signal = [], containment.send_signal
 
         def note(pid, *rest):
-            ended_at.append(launcher._attempts["1.1"].cuts)
+            ended_at.append(launcher.shims.links["1.1"].cuts)
             return send_signal(pid, *rest)
 
         monkeypatch.setattr(containment, "send_signal", note)
         await world.start(launcher, "sleep 1000")
         while not world.told("lost"):
-            line = launcher._attempts["1.1"].line
+            line = launcher.shims.links["1.1"].line
             if line is not None:
                 line.abort()
             await asyncio.sleep(0.01)
@@ -309,9 +309,9 @@ def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeyp
         world.shims.add(pid := world.story().pid)
         await first.detach()
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(module, "ANSWER_WITHIN_S", 0.2)
-        monkeypatch.setattr(module, "FOUND_AT_FIRST_S", 0.2)
-        monkeypatch.setattr(module, "FOUND_WITHIN_S", 0.5)
+        monkeypatch.setattr(patience, "ANSWER_WITHIN_S", 0.2)
+        monkeypatch.setattr(patience, "FOUND_AT_FIRST_S", 0.2)
+        monkeypatch.setattr(patience, "FOUND_WITHIN_S", 0.5)
         second = world.launcher()
         [found] = await second.find()
         assert (found.alive, found.went, found.lost, found.done) == (True, True, False, False), "nobody waits for it"

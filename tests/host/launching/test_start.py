@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.launching import launcher as launcher_module
-from phalanx.frontends.host.launching import read_log
+from phalanx.frontends.host.launching import patience, read_log
 from phalanx.frontends.host.ports import CannotStart
 
 
@@ -286,7 +285,7 @@ def test_a_shim_that_cannot_run_is_an_error_with_its_words(world, tmp_path):
     ],
 )
 def test_a_shim_that_talks_nonsense_is_ended(world, tmp_path, says, monkeypatch):
-    monkeypatch.setattr(launcher_module, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(patience, "ANSWER_WITHIN_S", 0.2)
     impostor = tmp_path / "python"
     impostor.write_text(f"#!/bin/bash\necho '{says}' >&$5\nexec sleep 1000\n")
     impostor.chmod(0o755)
@@ -301,8 +300,8 @@ def test_a_shim_that_talks_nonsense_is_ended(world, tmp_path, says, monkeypatch)
 
 
 def test_a_shim_that_says_nothing_is_ended(world, tmp_path, monkeypatch, until):
-    monkeypatch.setattr(launcher_module, "READY_WITHIN_S", 0.3)
-    monkeypatch.setattr(launcher_module, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(patience, "READY_WITHIN_S", 0.3)
+    monkeypatch.setattr(patience, "ANSWER_WITHIN_S", 0.2)
     impostor = tmp_path / "python"
     impostor.write_text(f"#!/bin/bash\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     impostor.chmod(0o755)
@@ -312,7 +311,7 @@ def test_a_shim_that_says_nothing_is_ended(world, tmp_path, monkeypatch, until):
         with pytest.raises(CannotStart, match="was not ready in"):
             await launcher.prepare(world.order("true"))
         assert launcher._runs.list_names() == []
-        await until(lambda: not launcher._reaper._children, "the impostor to be waited for")
+        await until(lambda: not launcher.shims.reaper._children, "the impostor to be waited for")
 
     world.play(scenario)
 
@@ -330,10 +329,10 @@ def test_descriptors_are_closed_on_forget(held_world, until):
             await world.start(launcher, "true", job=job)
             await world.hear("empty", run=f"{job}.1")
             await launcher.forget(f"{job}.1")
-            await until(lambda: not launcher._reaper._children, "the shim to be waited for")
+            await until(lambda: not launcher.shims.reaper._children, "the shim to be waited for")
             before = before or count()
         assert count() <= before
-        assert launcher._attempts == {}
+        assert launcher.shims.links == {}
         assert launcher._runs.list_live() == []
         assert launcher._maker.ground is None or launcher._maker.ground.list_runs() == []
         assert len(launcher._runs.list_names()) == 5  # for their logs

@@ -221,7 +221,7 @@ def test_a_shim_that_lies_about_being_empty_is_seen_through(many, until):
     async def scenario():
         launcher = many.launcher()
         ready = await many.start(launcher, "sleep 1000")
-        launcher._attempts["1.1"]._on_message({"event": "empty"})
+        launcher.shims.links["1.1"]._on_message({"event": "empty"})
         await many.hear("empty")
         assert containment._is_gone(ready.pids[0][0])
 

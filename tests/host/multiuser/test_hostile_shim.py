@@ -21,7 +21,8 @@ FAKE = Path(__file__).with_name("fake_shim.py")
 #: What people wait for in earnest is too long for a test.
 SOON = """
 import phalanx.frontends.host.launching.launcher as launcher
-launcher.FOUND_WITHIN_S, launcher.ANSWER_WITHIN_S, launcher.LATE_S = 2.0, 1.5, 0.5
+import phalanx.frontends.host.launching.patience as patience
+patience.FOUND_WITHIN_S, patience.ANSWER_WITHIN_S, patience.LATE_S = 2.0, 1.5, 0.5
 launcher.HostLauncher.__init__.__kwdefaults__["kill_stuck_s"] = 2.0
 """
 EXIT = "{'v': 1, 'event': 'exit', 'rank': 0, 'generation': 1, 'code': 0, 'signal': None, 'tail': ''}"

@@ -1,7 +1,7 @@
 """What the API asks of the core: one method a verb, each told who speaks.
 
-The core authorises: `Refused` with `forbidden` or `not_found` comes from here, from one function that
-every verb uses. The API only knows who the caller is and how answers travel.
+The core authorises: `Refused` with `forbidden` or `not_found` comes from there, from one place that every
+verb asks (`core.access`). The API only knows who the caller is and how answers travel.
 """
 
 from __future__ import annotations

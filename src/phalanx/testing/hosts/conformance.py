@@ -17,8 +17,7 @@ import numpy as np
 from phalanx.control import loop
 from phalanx.engine import cycle
 from phalanx.engine.policy import Policy
-from phalanx.frontends.host.core import core as host_core
-from phalanx.frontends.host.core import housekeeping
+from phalanx.frontends.host.core import housekeeping, pacing
 from phalanx.frontends.host.core.core import Core
 from phalanx.frontends.host.messages import Accepted
 from phalanx.frontends.host.ports import Order, Refused
@@ -195,7 +194,7 @@ def play_on_host(scenario: Scenario, policy: Policy, until_us: int) -> RunStory:
         player = _Player(world, scenario, story)
         with (
             # Nobody is there to be looked for, and days pass.
-            patch.object(host_core, "NAP_S", _LONG_S),
+            patch.object(pacing, "NAP_S", _LONG_S),
             patch.object(housekeeping, "MEMORY_EVERY_US", round(_LONG_S * 1e6)),
         ):
             world.clock.laziness = _LONG_S

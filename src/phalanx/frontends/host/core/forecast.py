@@ -20,7 +20,7 @@ from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.hub import Hub, log
-from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job
+from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job, Live
 from phalanx.frontends.host.core.outlook import HIGH, LOW, MIDDLE, Lengths, Triple, look
 from phalanx.frontends.host.core.predict import Predictions, Range
 from phalanx.frontends.host.store import AddEstimate
@@ -137,9 +137,11 @@ class Forecaster:
         old = answer.seen is None or self.hub.now_us() - answer.at_us >= STALE_US
         return {} if old else self._choose(answer, wanted)
 
-    def last(self, job: int) -> Forecast | None:
-        """What was said of a job last."""
-        return self._narrow.forecasts.get(job) or self._wide.forecasts.get(job)
+    def note_start(self, job: Job, live: Live) -> None:
+        """It runs: how far off was what was said of it last? Only first attempts are foreseen."""
+        expected = self._narrow.forecasts.get(job.id) or self._wide.forecasts.get(job.id)
+        if expected is not None and live.attempt == 1 and live.started_us is not None:
+            self.hub.meters.count_eta_error((live.started_us - expected.at_us) / 1e6)
 
     def _look_at_crowd(self) -> None:
         self._crowd_waits = False

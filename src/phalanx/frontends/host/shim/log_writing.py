@@ -217,3 +217,30 @@ class Pump:
             self.closed = True
             self._loop.unwatch(self._fd)
             os.close(self._fd)
+
+
+class RunLogs:
+    """The logs of all ranks; whoever has a rank after another goes on in its log."""
+
+    def __init__(self, loop: EventLoop, dir_fd: int, cap_bytes: int, rate_bytes_s: int) -> None:
+        """Makes the folder."""
+        self._loop, self._cap_bytes = loop, cap_bytes
+        self._rate = Rate(loop, rate_bytes_s)
+        self._folder_fd = open_folder(dir_fd)
+        self._by_rank: dict[int, RankLog] = {}
+
+    def open(self, rank: int) -> RankLog:
+        """The log of a rank, made if there is none; raises OSError if it cannot be."""
+        log = self._by_rank.get(rank)
+        if log is None:
+            log = self._by_rank[rank] = RankLog(self._folder_fd, rank, self._cap_bytes)
+        return log
+
+    def pump(self, fd: int, log: RankLog) -> Pump:
+        """What comes out of this pipe goes into the log, as fast as all of them together may print."""
+        return Pump(self._loop, fd, log, self._rate)
+
+    def close(self) -> None:
+        """Nobody prints any more."""
+        for log in self._by_rank.values():
+            log.close()

@@ -13,7 +13,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any, NoReturn
 
     from phalanx.frontends.host.shim.log_writing import Pump, RankLog
@@ -86,6 +86,67 @@ class Gate:
             self._open = False
             os.close(self.read_fd)
             os.close(self.write_fd)
+
+
+class WaitingMembers:
+    """Those at the gate: of one generation, forked, and through it all together or not at all."""
+
+    __slots__ = ("gate", "generation", "members")
+
+    def __init__(self, generation: int, gate: Gate, members: Sequence[MemberProcess]) -> None:
+        self.generation, self.gate, self.members = generation, gate, members
+
+    def send_home(self) -> None:
+        """The gate closes; nobody is left when this returns, and nobody has run a line."""
+        self.gate.close()
+        for member in self.members:
+            if not member.exited:
+                member.signal_group(signal.SIGKILL)
+                os.waitpid(member.pid, 0)
+            if member.pump is not None:
+                member.pump.close()
+
+
+class RunMembers:
+    """Those that went through the gate, whether they live or not."""
+
+    def __init__(self) -> None:
+        """Nobody went."""
+        self.generation = 0  # the last that was let through; 0: none
+        self._went: list[MemberProcess] = []  # in order; the last of a rank is the one there is
+
+    def __len__(self) -> int:
+        return len(self._went)
+
+    def __iter__(self) -> Iterator[MemberProcess]:
+        return iter(self._went)
+
+    def let_in(self, generation: int, members: Sequence[MemberProcess]) -> None:
+        """They are members from now on."""
+        self.generation = generation
+        self._went += members
+
+    def find_latest(self, ranks: Collection[int] | None = None) -> list[MemberProcess]:
+        """Who has each of these ranks, or had it last; None: all ranks."""
+        latest = {member.rank: member for member in self._went}
+        return [member for member in latest.values() if ranks is None or member.rank in ranks]
+
+    def find_living(self, ranks: Collection[int] | None = None) -> list[MemberProcess]:
+        """Who of these ranks lives; None: all."""
+        return [member for member in self.find_latest(ranks) if not member.exited]
+
+    def has(self, rank: int, generation: int) -> bool:
+        """Whether this rank lives and came with this generation, as whoever connects says of itself."""
+        return any(member.generation == generation for member in self.find_living((rank,)))
+
+    def have_ended(self) -> bool:
+        """Whether somebody went, and all of them have ended."""
+        return bool(self._went) and all(member.exited for member in self._went)
+
+    def make_welcome(self) -> dict[str, Any]:
+        """What a member hears first: whom it is with."""
+        ranks = sorted(member.rank for member in self.find_living())
+        return {"type": "welcome", "generation": self.generation, "members": max(1, len(ranks)), "ranks": ranks}
 
 
 def fork_members(orders: Sequence[Mapping[str, Any]], log_fds: Sequence[int], gate: Gate, umask: int) -> list[int]:

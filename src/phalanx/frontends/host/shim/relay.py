@@ -48,6 +48,28 @@ class Told:
         return {**self.message, "deadline_s": left_s} if left_s > 0 else None
 
 
+class SchedulerEnds:
+    """Makes the protocol's end of a connection. The key is read when first needed: most jobs never speak."""
+
+    def __init__(self, dir_fd: int, job: int, attempt: int, has: Callable[[int, int], bool]) -> None:
+        """`has`: whether somebody of this rank and generation is there to be spoken to."""
+        self._dir_fd, self._job, self._attempt, self._has = dir_fd, job, attempt, has
+        self._key: bytes | None = None
+
+    def make(self) -> SchedulerEnd:
+        """For one connection; raises if the key is gone."""
+        from phalanx.wire import SchedulerEnd
+        from phalanx.wire.keys import parse_key
+
+        if self._key is None:
+            fd = os.open("key", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._dir_fd)
+            try:
+                self._key = parse_key(os.read(fd, 1024))
+            finally:
+                os.close(fd)
+        return SchedulerEnd(self._key, self._job, self._attempt, self._has)
+
+
 class Relay:
     """All connections of the members of one run."""
 

@@ -173,3 +173,37 @@ class Stop:
     def _set_timer(self, delay_s: float, act: Callable[[], None]) -> None:
         self.cancel()
         self._timer = self._loop.after(delay_s, act)
+
+
+class Stops:
+    """All orders to stop that are under way; one that means the same as another presses that one."""
+
+    def __init__(
+        self, loop: EventLoop, reach: Reach, stuck_s: float, on_stuck: Callable[[Sequence[int]], None]
+    ) -> None:
+        """`on_stuck`: these processes have survived SIGKILL for `stuck_s`."""
+        self._loop, self._reach, self._stuck_s, self._on_stuck = loop, reach, stuck_s, on_stuck
+        self._stops: list[Stop] = []
+        self.stuck: list[int] = []  # who was found not to die, the last time that this was told
+
+    def press(self, members: Sequence[MemberProcess], number: int, grace_s: float, *, whole: bool) -> None:
+        """Signal these members, or the whole run, and kill after the grace."""
+        stop = next((s for s in self._stops if not s.over and _covers(s, members, whole=whole)), None)
+        if stop is None:
+            stop = Stop(self._loop, self._reach, members, whole=whole, stuck_s=self._stuck_s, on_stuck=self._tell_stuck)
+            self._stops.append(stop)
+        stop.press(number, grace_s)
+
+    def look(self) -> bool:
+        """Whether one is still under way."""
+        self._stops = [stop for stop in self._stops if not stop.look()]
+        return bool(self._stops)
+
+    def _tell_stuck(self, pids: Sequence[int]) -> None:
+        self.stuck = list(pids)
+        self._on_stuck(self.stuck)
+
+
+def _covers(stop: Stop, members: Sequence[MemberProcess], *, whole: bool) -> bool:
+    """Whether a new order means the same as a running one."""
+    return stop.whole if whole else not stop.whole and {id(m) for m in stop.members} == {id(m) for m in members}

@@ -16,13 +16,15 @@ import signal
 import socket
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.shim import log_writing, system
+from phalanx.frontends.host.shim import system
 from phalanx.frontends.host.shim.control import Control
 from phalanx.frontends.host.shim.event_loop import EventLoop
 from phalanx.frontends.host.shim.journal import Journal
-from phalanx.frontends.host.shim.members import Gate, MemberProcess, fork_members
-from phalanx.frontends.host.shim.relay import Relay
-from phalanx.frontends.host.shim.stopping import Reach, Stop
+from phalanx.frontends.host.shim.log_writing import RunLogs
+from phalanx.frontends.host.shim.members import Gate, MemberProcess, RunMembers, WaitingMembers, fork_members
+from phalanx.frontends.host.shim.notes import Notes, complain
+from phalanx.frontends.host.shim.relay import Relay, SchedulerEnds
+from phalanx.frontends.host.shim.stopping import Reach, Stops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,11 +32,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from phalanx.frontends.host.shim.event_loop import Timer
-    from phalanx.wire import SchedulerEnd
 
 _LINGER_S = 60.0
 _LOOK_S = 0.01
-_NOTES_BYTES_MAX = 65536
 
 
 class Supervision:
@@ -42,37 +42,29 @@ class Supervision:
 
     def __init__(self, dir_fd: int, launch: Mapping[str, Any], control: socket.socket) -> None:
         """Nothing happens yet."""
-        self._dir_fd, self._launch = dir_fd, launch
-        self._notes_left = _NOTES_BYTES_MAX
-        self.loop = EventLoop(self._on_child, lambda error: self.note(f"{type(error).__name__}: {error}"))
+        self._launch = launch
+        self._notes = Notes()
+        self.loop = EventLoop(self._on_child, lambda error: self._notes.write(f"{type(error).__name__}: {error}"))
         allowed = frozenset((0, int(launch.get("daemon_uid", os.getuid()))))
         self.control = Control(self.loop, dir_fd, self._on_message, self._on_daemon_lost, allowed)
         self.control.take(control)
-        self._relay = Relay(self.loop, dir_fd, self._make_end, self._on_spoken, self._make_welcome, self.note)
+        self._members = RunMembers()
+        self._waiting: WaitingMembers | None = None
+        ends = SchedulerEnds(dir_fd, int(launch["job"]), int(launch["attempt"]), self._members.has)
+        self._relay = Relay(
+            self.loop, dir_fd, ends.make, self._on_spoken, self._members.make_welcome, self._notes.write
+        )
         group = containment.open_group(str(launch.get("containment", "")), launch.get("cgroup"))
         self._contained = group.kind if group is not None else containment.WEAK
         self._reach = Reach(group, str(launch.get("mark", "")))
+        self._stops = Stops(self.loop, self._reach, float(launch.get("kill_stuck_s", 30.0)), self._on_stuck)
         self._journal = Journal(dir_fd)
-        self._rate = log_writing.Rate(self.loop, int(launch["logs"].get("rate_bytes_s", 0)))
-        self._logs_fd = log_writing.open_folder(dir_fd)
-        self._logs: dict[int, log_writing.RankLog] = {}
-        self._members: list[MemberProcess] = []  # those that went, in order; the last of a rank is the one there is
-        self._waiting: tuple[int, Gate, list[MemberProcess]] | None = None
-        self._generation = 0
-        self._stops: list[Stop] = []
-        self._stuck: list[int] = []
+        logs = launch["logs"]
+        self._logs = RunLogs(self.loop, dir_fd, int(logs["cap_bytes"]), int(logs.get("rate_bytes_s", 0)))
         self._empty = self._bye = False
         self._linger: Timer | None = None
         self._look_again: Timer | None = None
         self._look_s = _LOOK_S
-        self._key: bytes | None = None
-
-    def note(self, line: str) -> None:
-        """A line for shim.log, which is this process's stderr; not more than anybody wants to read."""
-        if self._notes_left > 0:
-            data = line.encode(errors="backslashreplace") + b"\n"
-            self._notes_left -= len(data)
-            complain(data)
 
     # ------------------------------------------------------------------ starting
 
@@ -89,9 +81,7 @@ class Supervision:
     def _fork(self, generation: int, orders: Sequence[Mapping[str, Any]]) -> None:
         self._journal.make_room(len(orders))
         ranks = [int(order["rank"]) for order in orders]
-        for rank in ranks:
-            if rank not in self._logs:
-                self._logs[rank] = log_writing.RankLog(self._logs_fd, rank, int(self._launch["logs"]["cap_bytes"]))
+        logs = [self._logs.open(rank) for rank in ranks]
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in ranks]
         gate, umask = Gate(), int(self._launch.get("umask", 0o022))
         pids = fork_members(orders, [write_fd for _, write_fd in pipes], gate, umask)
@@ -99,11 +89,13 @@ class Supervision:
             os.close(write_fd)
         for read_fd, _ in pipes[len(pids) :]:
             os.close(read_fd)
-        members = [
-            self._meet(rank, generation, pid, read_fd)
-            for rank, pid, (read_fd, _) in zip(ranks, pids, pipes, strict=False)
-        ]
-        self._waiting = (generation, gate, members)
+        members = []
+        for rank, log, pid, (read_fd, _) in zip(ranks, logs, pids, pipes, strict=False):
+            # Our child until we wait for it, so there is somebody of that number.
+            member = MemberProcess(rank, generation, pid, containment.read_start(pid) or 0, log)
+            member.pump = self._logs.pump(read_fd, log)
+            members.append(member)
+        self._waiting = WaitingMembers(generation, gate, members)
         if len(members) < len(ranks):
             self._drop_waiting()
             raise OSError(f"only {len(members)} of {len(ranks)} processes could be started")
@@ -112,56 +104,37 @@ class Supervision:
         told = [{"rank": rank, "pid": pid, "start": start} for rank, pid, start in ready]
         self.control.send("ready", generation=generation, members=told, contained=self._contained)
 
-    def _meet(self, rank: int, generation: int, pid: int, read_fd: int) -> MemberProcess:
-        # Our child until we wait for it, so there is somebody of that number.
-        member = MemberProcess(rank, generation, pid, containment.read_start(pid) or 0, self._logs[rank])
-        member.pump = log_writing.Pump(self.loop, read_fd, member.log, self._rate)
-        return member
-
     def _drop_waiting(self) -> None:
         """Whoever waits at the gate goes home."""
-        if self._waiting is None:
-            return
-        generation, gate, members = self._waiting
-        self._waiting = None
-        gate.close()
-        for member in members:
-            if not member.exited:
-                member.signal_group(signal.SIGKILL)
-                os.waitpid(member.pid, 0)
-            if member.pump is not None:
-                member.pump.close()
-        self._write_down({"what": "dropped", "generation": generation})
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.send_home()
+            self._write_down({"what": "dropped", "generation": waiting.generation})
 
     def _go(self, generation: int) -> None:
         self._on_child()  # the word may have come before the news that somebody died
-        if self._waiting is not None and self._waiting[0] == generation:
-            _, gate, members = self._waiting
-            if any(member.exited for member in members):
-                self._refuse_to_go(generation)
+        waiting = self._waiting
+        if waiting is not None and waiting.generation == generation:
+            if any(member.exited for member in waiting.members):  # a gang goes whole or not at all
+                self.control.send("failed", why="a member died at the gate", generation=generation)
+                self._abort()
                 return
             self._journal.write({"what": "go", "generation": generation})
             self._waiting = None
-            self._generation = generation
             if not self._members:
                 self.control.let_in()
-            for member in members:
+            for member in waiting.members:
                 self._relay.renew(member.rank)
-            self._members += members
+            self._members.let_in(generation, waiting.members)
             self._relay.members = len(self._members)
-            gate.let_through(len(members))
-        if generation <= self._generation:
+            waiting.gate.let_through(len(waiting.members))
+        if generation <= self._members.generation:
             self.control.send("gone", generation=generation)
-
-    def _refuse_to_go(self, generation: int) -> None:
-        """Somebody died waiting: a gang goes whole or not at all."""
-        self.control.send("failed", why="a member died at the gate", generation=generation)
-        self._abort()
 
     def _add(self, generation: int, orders: Sequence[Mapping[str, Any]]) -> None:
         living = {member.rank for member in self._members if not member.exited}
         taken = sorted(living & {int(order["rank"]) for order in orders})
-        if taken or self._waiting is not None or self._empty or generation <= self._generation:
+        if taken or self._waiting is not None or self._empty or generation <= self._members.generation:
             why = f"ranks {taken} are still there" if taken else f"generation {generation} cannot join now"
             self.control.send("failed", why=why, generation=generation)
             return
@@ -176,7 +149,7 @@ class Supervision:
         try:
             self._obey(message)
         except Exception as error:  # one order that makes no sense must not cost those behind it
-            self.note(f"order {message.get('do')!r} failed: {type(error).__name__}: {error}")
+            self._notes.write(f"order {message.get('do')!r} failed: {type(error).__name__}: {error}")
 
     def _obey(self, message: dict[str, Any]) -> None:
         verb = message.get("do")
@@ -187,12 +160,12 @@ class Supervision:
         elif verb == "add":
             self._add(int(message["generation"]), message["members"])
         elif verb == "signal":
-            for member in self._choose(message.get("ranks")):
+            for member in self._members.find_living(message.get("ranks")):
                 member.signal_group(read_signal(message["signal"]))
         elif verb == "stop":
             self._stop(message.get("ranks"), read_signal(message.get("signal", "TERM")), float(message["grace_s"]))
         elif verb == "tell":
-            ranks = [member.rank for member in self._choose(message.get("ranks"))]
+            ranks = [member.rank for member in self._members.find_living(message.get("ranks"))]
             self._relay.tell(ranks, message["message"])
         elif verb == "hello":
             self._drop_waiting()  # whoever asks does not know of them
@@ -201,14 +174,7 @@ class Supervision:
             self._bye = True
             self._look()
         else:
-            self.note(f"an order that this shim does not know: {verb!r}")
-
-    def _choose(self, ranks: Sequence[int] | None) -> list[MemberProcess]:
-        """The members of these ranks that live; None: all."""
-        return [m for m in self._find_latest().values() if not m.exited and (ranks is None or m.rank in ranks)]
-
-    def _find_latest(self) -> dict[int, MemberProcess]:
-        return {member.rank: member for member in self._members}
+            self._notes.write(f"an order that this shim does not know: {verb!r}")
 
     def _abort(self) -> None:
         self._drop_waiting()
@@ -222,24 +188,11 @@ class Supervision:
             if not self._members:
                 self._abort()
                 return
-        members = [m for m in self._find_latest().values() if ranks is None or m.rank in ranks]
-        stop = next((s for s in self._stops if not s.over and _covers(s, members, whole=ranks is None)), None)
-        if stop is None:
-            stop = Stop(
-                self.loop,
-                self._reach,
-                members,
-                whole=ranks is None,
-                stuck_s=float(self._launch.get("kill_stuck_s", 30.0)),
-                on_stuck=self._on_stuck,
-            )
-            self._stops.append(stop)
-        stop.press(number, grace_s)
+        self._stops.press(self._members.find_latest(ranks), number, grace_s, whole=ranks is None)
         self._look()
 
     def _on_stuck(self, pids: Sequence[int]) -> None:
-        self._stuck = list(pids)
-        self.control.send("stuck", pids=self._stuck)
+        self.control.send("stuck", pids=pids)
 
     def _send_state(self) -> None:
         members = [
@@ -252,17 +205,17 @@ class Supervision:
                 "signal": m.signal,
                 "exited": m.exited,
             }
-            for m in self._find_latest().values()
+            for m in self._members.find_latest()
         ]
         self.control.send(
             "state",
-            generation=self._generation,
+            generation=self._members.generation,
             went=bool(self._members),
             members=members,
             spoke=self._relay.list_spoken(),
             contained=self._contained,
             empty=self._empty,
-            stuck=[] if self._empty else self._stuck,
+            stuck=[] if self._empty else self._stops.stuck,
         )
 
     def _on_daemon_lost(self) -> None:
@@ -276,7 +229,7 @@ class Supervision:
         """Wait for everybody who ended; those who are no members were left behind by some."""
         by_pid = {member.pid: member for member in self._members if not member.exited}
         if self._waiting is not None:
-            by_pid.update((member.pid, member) for member in self._waiting[2])
+            by_pid.update((member.pid, member) for member in self._waiting.members)
         ended: list[MemberProcess] = []
         while True:
             try:
@@ -308,16 +261,15 @@ class Supervision:
         try:
             self._journal.write(*lines)
         except OSError as error:
-            self.note(f"the journal cannot be written: {error}")
+            self._notes.write(f"the journal cannot be written: {error}")
 
     def _look(self) -> None:
         """Whether the stops, and the run, are over."""
-        self._stops = [stop for stop in self._stops if not stop.look()]
-        all_ended = bool(self._members) and all(member.exited for member in self._members)
-        if all_ended and not self._empty and self._waiting is None:
+        stopping = self._stops.look()
+        if self._members.have_ended() and not self._empty and self._waiting is None:
             if self._reach.is_run_empty():
                 self._end()
-            elif not self._stops:
+            elif not stopping:
                 self._look_later()
         if self._empty and self._bye:
             self.loop.stopped = True
@@ -335,8 +287,7 @@ class Supervision:
             if member.pump is not None:
                 member.pump.drain()
                 member.pump.close()
-        for log in self._logs.values():
-            log.close()
+        self._logs.close()
         self._relay.close()
         self._write_down({"what": "done"})
         self.control.send("empty")
@@ -359,41 +310,8 @@ class Supervision:
 
     # ------------------------------------------------------------------ what the job says
 
-    def _make_end(self) -> SchedulerEnd:
-        from phalanx.wire import SchedulerEnd
-        from phalanx.wire.keys import parse_key
-
-        if self._key is None:
-            fd = os.open("key", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._dir_fd)
-            try:
-                self._key = parse_key(os.read(fd, 1024))
-            finally:
-                os.close(fd)
-        return SchedulerEnd(self._key, int(self._launch["job"]), int(self._launch["attempt"]), self._has)
-
-    def _has(self, rank: int, generation: int) -> bool:
-        member = self._find_latest().get(rank)
-        return member is not None and not member.exited and member.generation == generation
-
-    def _make_welcome(self) -> dict[str, Any]:
-        ranks = sorted(member.rank for member in self._choose(None))
-        return {"type": "welcome", "generation": self._generation, "members": max(1, len(ranks)), "ranks": ranks}
-
     def _on_spoken(self, rank: int, message: dict[str, Any]) -> None:
         self.control.send("job", droppable=True, rank=rank, message=message)
-
-
-def _covers(stop: Stop, members: Sequence[MemberProcess], *, whole: bool) -> bool:
-    """Whether a new order means the same as a running one."""
-    return stop.whole if whole else not stop.whole and {id(m) for m in stop.members} == {id(m) for m in members}
-
-
-def complain(line: bytes) -> None:
-    """Into shim.log, which is stderr; if not even that can be written, so be it."""
-    try:
-        os.write(2, line)
-    except OSError:
-        return
 
 
 def read_signal(name: str) -> int:

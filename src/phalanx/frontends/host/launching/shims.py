@@ -1,0 +1,102 @@
+"""Shims as processes: reached by their sockets, known to live by their locks, killed where nothing else helps.
+
+What they say goes through their links (`shim_link`). What becomes of a run whose shim is gone is decided elsewhere
+(`finding` when the daemon starts, `run_ends` after that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx.frontends.host import containment
+from phalanx.frontends.host.launching import patience
+from phalanx.frontends.host.launching.directory import Runs
+from phalanx.frontends.host.launching.line import connect
+from phalanx.frontends.host.launching.reaping import Reaper
+from phalanx.frontends.host.launching.shim_link import NONSENSE, ShimLink
+from phalanx.frontends.host.ports import CannotStart
+from phalanx.frontends.host.shim.journal import Story
+
+_log = logging.getLogger(__name__)
+
+
+class Shims:
+    """Those that this daemon has to do with.
+
+    A run has its link in `links` from when it is ready, or found, until it is given up or forgotten. A link that is
+    not there is somebody's who still prepares or looks for the run, and deals with what happens to it.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        """None yet."""
+        self.runs = runs
+        self.links: dict[str, ShimLink] = {}
+        self.reaper = Reaper()
+
+    async def reach(self, link: ShimLink, within_s: float, *, kill: bool = True) -> Mapping[str, Any] | None:
+        """Connect to the shim of a run and ask for its state; None if it is dead, or (with `kill`) then made so."""
+        clock = asyncio.get_running_loop().time
+        until_s, wait_s = clock() + within_s, 0.01
+        while self.runs.is_locked(link.run):
+            story = self.runs.read_story(link.run)
+            # One that nobody was let through by sees that its daemon is gone, and ends by itself.
+            if story is not None and story.went:
+                state = await self._connect(link, min(within_s, patience.ANSWER_WITHIN_S))
+                if state is not None:
+                    return state
+            if clock() > until_s and not kill:
+                return None
+            if clock() > until_s:
+                _log.warning("run %s: its shim holds the lock and does not answer; it is killed", link.run)
+                if story is not None and story.boot_id == link.facts.boot_id:
+                    containment.kill_identified(story.pid, story.start, link.facts.uid)
+                return None
+            await asyncio.sleep(wait_s)
+            wait_s = min(0.5, wait_s * 2)
+        return None
+
+    async def _connect(self, link: ShimLink, within_s: float) -> Mapping[str, Any] | None:
+        with self.runs.open(link.run) as dir_fd:
+            if dir_fd is None:
+                return None
+            try:
+                line, link.shim_pid = connect(dir_fd, link.facts.uid)
+            except OSError:
+                return None
+        await asyncio.get_running_loop().create_connection(link.make_line, sock=line)
+        asked = link.ask("state")
+        link.send("hello")
+        try:
+            async with asyncio.timeout(within_s):
+                state = await asked
+                link.read_state(state)
+                link.check_line()
+        except (TimeoutError, CannotStart, *NONSENSE):
+            if link.line is not None:
+                link.line.abort()
+            return None
+        link.flush()
+        return state
+
+    def kill(self, link: ShimLink) -> None:
+        """One that does not do what it is told: with it gone, the run is ended from here."""
+        _log.warning("run %s: its shim does not do what it is told; it is killed", link.run)
+        if link.shim_pid is not None:
+            containment.send_signal(link.shim_pid, signal.SIGKILL, lambda _: self.runs.is_locked(link.run))
+
+    async def wait_for_end(self, link: ShimLink, within_s: float) -> Story | None:
+        """Until the shim has let go of its lock, by itself or killed; what it wrote."""
+        clock = asyncio.get_running_loop().time
+        until_s, wait_s = clock() + within_s, 0.005
+        while self.runs.is_locked(link.run):
+            if clock() > until_s + within_s:
+                break  # not even SIGKILL ends it
+            if clock() > until_s and link.shim_pid is not None:
+                self.reaper.kill(link.shim_pid)
+            await asyncio.sleep(wait_s)
+            wait_s = min(0.2, wait_s * 2)
+        return self.runs.read_story(link.run)
