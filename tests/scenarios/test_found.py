@@ -96,6 +96,7 @@ WANTED = {
     "04-minimum-left-in-a-window": ((*TAKERS, "rotate"), empty("a0", 1000, 1500), "in-window"),
     "05-no-guests-on-slots": (("easy",), starts(guest=200), "twin-kind"),
     "queues-take-no-turns-on-slots": (("fair", "goodput"), starts(other=100, more=150), "twin-kind"),
+    "a-surplus-beside-the-one-that-is-counted-on": (("fair",), starts(late=200, head=300), "needless-evict"),
     "06-hopeless-deadline-on-slots": (("deadline", "goodput"), refused("dream"), "hopeless"),
     "07-pause-inside-a-window": (
         (*TAKERS, "rotate"),

@@ -54,6 +54,7 @@ def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) 
     # grouped gangs give tails, further down.
     plain = [loan for loan in loans if not _grouped(loan)]
     best: tuple[tuple[int, int], list[Release]] | None = None
+    refused = False  # somewhere there were places enough by count, and something else was in the way
     # With shares of devices two members that fit by amount may not fit by device, so
     # that counting would promise too much.
     countable = not view.shared and not find_need(view.fleet, claimant.role.shape).share
@@ -64,6 +65,7 @@ def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) 
             # Counting is about places only. `fits` also asks for rights, limits and
             # guarantees of everything taken together.
             if releases is None or not fits(releases):
+                refused |= releases is not None
                 continue
             releases = _needed(releases, fits)
             # Rule 9's order among sets of victims, for surplus: the lowest highest priority, then the fewest members.
@@ -73,10 +75,12 @@ def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) 
                 best = (key, releases)
     if best is not None:
         return best[1]
-    # Counting finds whatever there is, unless ranks stand in groups or a step is too coarse to give a few.
+    # Counting finds whatever there is, unless ranks stand in groups or a step is too coarse to give a few; or the
+    # places it counts first are those that a reservation had counted on (`a-surplus-beside-the-one-that-is-counted-on`
+    # among the found worlds), while the surplus of somebody else would do.
     # A tail costs a trial view per step, counting a few divisions: where counting is complete, its no is the answer.
     coarse = len(plain) < len(loans) or any(_coarse(loan) for loan in loans) or claimant.role.segment_size > 1
-    return call_back_tails(view.fleet, loans, fits) if coarse or not countable else None
+    return call_back_tails(view.fleet, loans, fits) if coarse or refused or not countable else None
 
 
 def _needed(releases: list[Release], fits: Fits) -> list[Release]:
