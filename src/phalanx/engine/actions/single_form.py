@@ -282,7 +282,8 @@ class SingleFormWalk:
                 free = self._free if self._ground.one_each else np.minimum(self._free, left.free)
                 seats = self._start(row, size, kept, free)
                 left.slots[seats.nodes] -= seats.counts
-                left.free[seats.nodes] -= seats.counts * self.need.amounts[0]
+                if not self._ground.one_each:
+                    left.free[seats.nodes] -= seats.counts * self.need.amounts[0]
             else:
                 # Reserved but idle places are for those who end in time: they leave the others to the long ones.
                 self._start(row, size, self.now, self._free, self.now - kept)
@@ -350,6 +351,12 @@ class SingleFormWalk:
         """What is free at the head's start, beside the places it will take: busy ones before idle ones."""
         node, end, gain = self._ends()
         gone = end <= ahead.gone_by
+        if self._ground.one_each and self._everywhere:
+            busy = np.zeros_like(self.now)
+            busy[node[gone]] = 1  # nobody shares a node, so that nothing has to be added up
+            then = self.now + busy
+            then[self._choose(ahead.size, then, then, busy)[0]] = 0
+            return _Left(then, then)
         busy = np.bincount(node[gone], weights=gain[gone], minlength=len(self.now)).astype(np.int64)
         free = self._free + busy * self.need.amounts[0]
         if not self._everywhere:

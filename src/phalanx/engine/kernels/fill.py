@@ -131,16 +131,21 @@ def choose_lowest(slots: IntArray, first: IntArray | None, size: int) -> tuple[I
     There must be as many; of the `first` ones all that are needed. On such nodes a member fits as well here as
     there, so ties decide everything.
     """
+    counts = _ONES[:size] if size <= len(_ONES) else np.ones(size, dtype=np.int64)
     if first is None:
-        return slots.nonzero()[0][:size], np.ones(size, dtype=np.int64)
+        return slots.nonzero()[0][:size], counts
     wanted = np.minimum(first, slots)
     nodes = wanted.nonzero()[0][:size]
     if len(nodes) < size:
         others = (slots - wanted).nonzero()[0][: size - len(nodes)]
         nodes = np.concatenate((nodes, others))
         nodes.sort()
-    return nodes, np.ones(size, dtype=np.int64)
+    return nodes, counts
 
+
+#: A member on each node, again and again; seats are values, so that one array serves all of them.
+_ONES = np.ones(1024, dtype=np.int64)
+_ONES.setflags(write=False)
 
 Run = tuple[int, int, int]  # first and past-the-last position in walk order, and the level of the run
 

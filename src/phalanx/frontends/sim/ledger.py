@@ -133,6 +133,8 @@ def counted_kind(kinds: tuple[str, ...]) -> str:
 
 def placement_of(names: tuple[str, ...], seats: tuple[Seats, ...]) -> dict[str, int]:
     """Members by node name, in rank order."""
+    if len(seats) == 1:  # a node stands once in the seats of a role
+        return {names[node]: n for node, n in zip(seats[0].nodes.tolist(), seats[0].counts.tolist(), strict=True)}
     placed: dict[str, int] = {}
     for each in seats:
         for node, count in zip(each.nodes.tolist(), each.counts.tolist(), strict=True):
