@@ -22,7 +22,7 @@ def clone_state(state: State) -> State:
     for name in ("pending", "running", "allocations"):
         setattr(twin, name, _copy_table(getattr(state, name)))
     twin.tenants = copy.copy(state.tenants)
-    twin.tenants.copy()
+    twin.tenants.unshare()
     twin.tenants._user_index = dict(state.tenants._user_index)  # noqa: SLF001 - people are added as they appear
     twin.tenants._unsettled = {}  # noqa: SLF001 - settled above
     twin.forms = copy.copy(state.forms)

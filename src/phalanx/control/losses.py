@@ -110,8 +110,8 @@ def note_failure(state: Tables, number: int, *, progressed: bool) -> bool:
     return past.failures > state.gangs[number].max_restarts
 
 
-def requeue_degraded(state: Tables, number: int) -> None:
-    """A degraded gang lets go of its seats and waits again; after repeated failures not before it has rested."""
+def requeue_after_loss(state: Tables, number: int) -> None:
+    """A gang that lost its attempt gives its seats up and waits again; after repeated failures it rests first."""
     record = state.records[number]
     past = past_of(record)
     leave(state, number, Happening.LOSE)
@@ -160,7 +160,7 @@ def tick(state: Tables) -> Due:
             due.begun.append(past.claim)
             past.claim = None
         elif what == "hold" and record.phase is Phase.DEGRADED:
-            requeue_degraded(state, number)
+            requeue_after_loss(state, number)
             due.requeued.append(number)
         elif what == "rest" and record.phase is Phase.PENDING:
             past.resting = False

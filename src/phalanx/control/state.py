@@ -136,7 +136,7 @@ class State(Courses):
     def requeue_rested(self, number: int) -> None:
         """The same after a failure: if it has failed before, it may not start before it has rested."""
         refusing.forget(self, number)
-        losses.requeue_degraded(self, number)
+        losses.requeue_after_loss(self, number)
 
     def note_failure(self, number: int, *, progressed: bool) -> bool:
         """An attempt was lost. True if the gang has used up its restarts."""

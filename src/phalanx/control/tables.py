@@ -169,7 +169,7 @@ class Tables:
         self.nodes.copy()
         for table in (self.pending, self.running, self.allocations):
             table.copy()
-        self.tenants.copy()
+        self.tenants.unshare()
         self.gangs, self.forms.forms = list(self.gangs), list(self.forms.forms)
         self.groups.forms, self.curves = dict(self.groups.forms), dict(self.curves)
         self.promises, self.judged, self.fresh = dict(self.promises), set(self.judged), set(self.fresh)

@@ -85,8 +85,8 @@ class Tenants:
                 self.queue_columns.usage[self._chains[queue]] += units
         self._unsettled.clear()
 
-    def copy(self) -> None:
-        """Let go of the arrays that change."""
+    def unshare(self) -> None:
+        """Let go of arrays that change and that others read."""
         self.settle()
         # What changes is copied; names, weights and limits are shared with every snapshot.
         q, u = self.queue_columns, self.user_columns

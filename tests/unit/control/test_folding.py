@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phalanx.control.losses import HOLD_FOR_US, REST_FIRST_US, lose_node, note_failure, requeue_degraded, tick
+from phalanx.control.losses import HOLD_FOR_US, REST_FIRST_US, lose_node, note_failure, requeue_after_loss, tick
 from phalanx.control.suspicion import NodeSuspicion
 from phalanx.engine.invariants import check_snapshot, check_usage
 from phalanx.engine.lifecycle import ImpossibleTransition, Phase
@@ -235,7 +235,7 @@ def test_failing_again_and_again_costs_a_growing_rest_and_in_the_end_the_gang():
         lose_node(state, 0)
         given_up = note_failure(state, 0, progressed=False)
         assert given_up is (attempt > 3)
-        requeue_degraded(state, 0)
+        requeue_after_loss(state, 0)
         row = state.records[0].row
         resting = int(state.pending.columns["gate"][row]) == Code.BACKOFF
         rests.append(state.next_due_us() - state.now_us if resting else 0)

@@ -64,7 +64,7 @@ class Walk:
             waiting = ~self.started & (self.mode[self.turns.key_index] == FILL)
             waiting[self.blocked] = False  # they have their reservation, and fill nothing
             left = np.flatnonzero(waiting)
-            lengths = self.turns.least_lengths(self.session)[left]
+            lengths = self.turns.lengths_at_first_size(self.session)[left]
             # After everybody had their turn, so that no short gang takes what one ahead of it could have started on.
             # Stable: of equal lengths the policy's order.
             self._pass_over(left[np.argsort(lengths, kind="stable")], fill=True)

@@ -93,7 +93,7 @@ class Turns:
             proven[turn] = self._pending.proven[self.members.get(row, row)].all()
         return proven
 
-    def least_lengths(self, session: Session) -> IntArray:
+    def lengths_at_first_size(self, session: Session) -> IntArray:
         """Believed run time at the size a turn is first tried at."""
         pending = self._pending
         # A moldable gang is tried at its largest first, which is the size its length is stated at.
