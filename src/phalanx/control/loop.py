@@ -71,8 +71,9 @@ class Loop:
         self._ledger = ledger
         self._delivery = Delivery(state, carrier, self.recorder, refusable=refusable)
         weighs = policy.standing or policy.shares_users or bool(policy.takes)
-        state.tenants.half_life_us = policy.half_life_us
-        state.tenants.watched = state.tenants.watched or (weighs and (state.tenants.many or policy.shares_users))
+        tenants = state.tenants
+        tenants.half_life_us = policy.half_life_us
+        tenants.watched = tenants.watched or (weighs and (tenants.queue_columns.many or policy.shares_users))
 
     def over(self, state: State, carrier: Carrier) -> Loop:
         """The same loop over another state, for whoever tries something out on a copy."""

@@ -52,8 +52,6 @@ class Tenants:
             self._add_user(user.name)
         self.limited = any(queue.limit for queue in queues) or any(user.limit for user in users)
         self.watched = self.limited  # whether anybody looks at the usage in every cycle
-        # With one queue there is nobody to stand better than, and no standing is ever worked out.
-        self.many = len(ordered) > 2  # more than one queue below the root
         self.half_life_us: int | None = None
         self._decayed_at_us = 0
 

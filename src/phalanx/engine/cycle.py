@@ -127,7 +127,7 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
     # Let in as one who stays for ever, and judged from the next instant on by a length that nobody stated (rule 7).
     if not all(session.proven(bind.gang) for bind in session.binds):
         return False
-    one_queue = not policy.standing or len(session.snapshot.queues.names) <= 2  # the root and one below it
+    one_queue = not (policy.standing and session.snapshot.queues.many)
     return one_queue or len(np.unique(turns.queue)) <= 1
 
 

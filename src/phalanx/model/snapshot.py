@@ -109,6 +109,11 @@ class QueueColumns:
     usage: IntArray  # [queue, kind], of the queue and everything below it
     decayed: IntArray  # [queue, kind], what it had in the past, fading; 0 where nobody asked for that
 
+    @property
+    def many(self) -> bool:
+        """Whether there is more than one queue below the root: else nobody stands better than anybody."""
+        return len(self.names) > 2
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserColumns:

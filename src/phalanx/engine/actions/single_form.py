@@ -44,7 +44,7 @@ def is_single_form(snapshot: Snapshot, policy: Policy) -> bool:
     if policy.keep or policy.shares_users or policy.reservations + policy.stops != 1:
         return False
     # Queues take turns by their standing, and that moves with every start: here there is one line of rows.
-    if policy.standing and len(snapshot.queues.names) > 2:  # more than one below the root
+    if policy.standing and snapshot.queues.many:
         return False
     ground = _find_ground(snapshot.fleet, snapshot.forms[0], snapshot.nodes.in_service)
     # Where devices were split, a node may have four halves free and no device: amounts do not count slots.

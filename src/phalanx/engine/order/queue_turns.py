@@ -25,7 +25,7 @@ class QueueTurns:
         self._session = session
         everyone = np.arange(len(turns))
         self._by_queue: dict[int, IntArray] = {}
-        if session.policy.standing and len(session.snapshot.queues.names) > 2:  # more than one below the root
+        if session.policy.standing and session.snapshot.queues.many:
             queues = np.unique(turns.queue).tolist()
             if len(queues) > 1:
                 # Turn numbers ascend in the policy's order, so that each queue's share of them is in order by itself.

@@ -195,7 +195,7 @@ class Reports:
         for row in rows:
             used, own = (row[key].get(DEVICE_KIND, 0) for key in ("used", "entitled"))
             text = f"queue {row['name']} uses {gpus(used)}"
-            if len(self.hub.planner.state.show_queues().names) > 2:
+            if self.hub.planner.state.show_queues().many:
                 place = "below" if used < own else "at" if used == own else "above"
                 effect = {
                     "below": "so its jobs come before those of queues above theirs",
