@@ -17,7 +17,7 @@ def clone_state(state: State) -> State:
     # Shallow, then part by part: gangs, forms and the fleet never change, and are most of it.
     twin = copy.copy(state)
     twin.nodes = copy.copy(state.nodes)
-    twin.nodes.copy()
+    twin.nodes.unshare()
     twin.nodes.suspicion = copy.deepcopy(state.nodes.suspicion)
     for name in ("pending", "running", "allocations"):
         setattr(twin, name, _copy_table(getattr(state, name)))
@@ -49,7 +49,7 @@ def clone_state(state: State) -> State:
 
 def _copy_table(table: Table) -> Table:
     twin = copy.copy(table)
-    twin.copy()
+    twin.unshare()
     return twin
 
 

@@ -77,7 +77,7 @@ class Table:
         self.used, self.dead = len(kept), 0
         return kept
 
-    def copy(self) -> None:
+    def unshare(self) -> None:
         """Replace every array by a copy, so that whoever holds the old ones keeps them unchanged."""
         self.columns = {name: column.copy() for name, column in self.columns.items()}
         self.alive = self.alive.copy()
@@ -140,8 +140,8 @@ class HeldTable(Table):
         self._held = {holder: tuple(moved(each) for each in rows) for holder, rows in self._held.items()}
         return kept
 
-    def copy(self) -> None:
+    def unshare(self) -> None:
         """As above, with who holds what."""
-        super().copy()
+        super().unshare()
         # The slices are values, so that the dictionary alone has to be another.
         self._held = dict(self._held)

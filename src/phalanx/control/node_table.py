@@ -33,7 +33,7 @@ class NodeTable:
         self._columns: NodeColumns | None = None  # as last handed out, while they still hold
 
     def columns(self) -> NodeColumns:
-        """What a snapshot says of nodes; shared with it until `copy`."""
+        """What a snapshot says of nodes; shared with it until `unshare`."""
         columns = self._columns
         # Made anew only if an array is another one, or the flag has risen, or `note_service` was told: free amounts are
         # written in place.
@@ -51,7 +51,7 @@ class NodeTable:
             )
         return columns
 
-    def copy(self) -> None:
+    def unshare(self) -> None:
         """Let go of the arrays that a snapshot shares."""
         # Not suspicion: a snapshot has no part of it, only who is in service because of it.
         self.free, self.device_free = self.free.copy(), self.device_free.copy()

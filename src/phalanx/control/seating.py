@@ -157,13 +157,13 @@ def keep_busy(
     # Who really uses it: of a crumb the gang is made up, and by the leaver it is found when that one ends early.
     leaver = leaver or record.gang
     if left:
-        _add_ghost(state, replace(_ghost_of(record, record.gang, tuple(left), leaver), lenders=lenders), until_us)
+        _add_ghost(state, _ghost_of(record, record.gang, tuple(left), leaver, lenders), until_us)
     if rests:
         # Seats are read by the shapes of their gang's roles everywhere, so that rests of
         # other shapes need a gang with such roles.
         gang = crumb_gang(record.gang, [shape for shape, _ in rests])
         named = tuple(replace(some, role=role) for role, (_, some) in enumerate(rests))
-        _add_ghost(state, replace(_ghost_of(record, gang, named, leaver), lenders=lenders), until_us)
+        _add_ghost(state, _ghost_of(record, gang, named, leaver, lenders), until_us)
 
 
 def lenders_of(record: Record) -> tuple[int, ...]:
@@ -176,10 +176,10 @@ def crumb_gang(gang: Gang, shapes: Sequence[Shape]) -> Gang:
     return replace(gang, roles=tuple(Role(f"rest-{at}", Sizes((1,)), shape) for at, shape in enumerate(shapes)))
 
 
-def _ghost_of(record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang) -> Ghost:
+def _ghost_of(record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang, lenders: tuple[int, ...]) -> Ghost:
     # A copy that shares no history: what happens to the gang later must not be written into a row of nobody.
     facts = {field.name: getattr(record, field.name) for field in fields(Record)}
-    return Ghost(**{**facts, "gang": gang, "seats": seats, "history": None, "leaver": leaver})
+    return Ghost(**{**facts, "gang": gang, "seats": seats, "history": None, "leaver": leaver, "lenders": lenders})
 
 
 def _add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:

@@ -166,9 +166,9 @@ class Tables:
         if not self._frozen:
             return
         # At the first write after a snapshot and not with it: snapshots between two writes share one copy.
-        self.nodes.copy()
+        self.nodes.unshare()
         for table in (self.pending, self.running, self.allocations):
-            table.copy()
+            table.unshare()
         self.tenants.unshare()
         self.gangs, self.forms.forms = list(self.gangs), list(self.forms.forms)
         self.groups.forms, self.curves = dict(self.groups.forms), dict(self.curves)

@@ -50,7 +50,7 @@ def test_a_copy_goes_its_own_way():
     table = HeldTable({"holder": (np.int64, ())})
     table.add_for(1, 2)
     twin = copy.copy(table)
-    twin.copy()
+    twin.unshare()
     twin.remove_of(1)
     assert (len(table), len(twin)) == (2, 0)
     table.remove_of(1)
