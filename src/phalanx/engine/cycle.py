@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
+from phalanx.engine.actions.divide import Division
 from phalanx.engine.actions.evacuate import evacuate
-from phalanx.engine.actions.grow import Growth
 from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
 from phalanx.engine.actions.repair import repair_degraded
 from phalanx.engine.calendar.long import LongCalendar
@@ -110,9 +110,9 @@ def _hand_out(transaction: Transaction, walk: Walk) -> list[int | None]:
         wakes += [walk.finder.wake_us, walk.finder.permits.wake_us]
     # Somebody was evicted: it may find another place at this same instant, before anybody grows into it.
     if not session.policy.moldable and not any(occupant.gone for occupant in reclaimable.occupants):
-        growth = Growth(transaction, walk.calendar, ahead_us)
-        growth.run()
-        wakes.append(growth.wake_us)
+        division = Division(transaction, walk.calendar, ahead_us)
+        division.run()
+        wakes.append(division.wake_us)
     return wakes
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from phalanx.engine.worth import Weigh, weigh_paced
 from phalanx.model.fleet import IntArray
 from phalanx.model.snapshot import Snapshot
 
@@ -38,6 +39,7 @@ class Policy:
     deadlines: bool = False  # what cannot be met is refused, and laxity is part of the order
     takes: frozenset[str] = frozenset()  # shrink, preempt, reclaim, move: how a blocked gang may get room
     grows: bool = False  # running elastic gangs get idle room
+    weigh: Weigh = weigh_paced  # what more members are worth to a gang, and to whom surplus goes
     quantum_us: int | None = None  # gangs take turns after so long
     reclaims_share: bool = False  # reclaim takes back what exceeds the weighted share, not only guarantees
     min_runtime_us: int = 0  # nobody is evicted before

@@ -1,8 +1,8 @@
 """What more members are worth to a gang: by how much sooner it would be done, weighed against how long it takes.
 
-Surplus goes, a step at a time, to whoever's next step is worth most (rule 16), and comes back from whoever would miss it
-least. Both ask the same question of a gang at a size, and this is the answer: a number that rises as the expected end
-comes nearer, and rises less and less. Only ratios of a gang's own curve go into it, so that a curve has no unit.
+Surplus goes, a step at a time, to whoever's next step is worth most (rule 16), and comes back from whoever would miss
+it least. Both ask the same question of a gang at a size, and this is the answer: a number that rises as the expected
+end comes nearer, and rises less and less. Only ratios of a gang's own curve go into it, so that a curve has no unit.
 
     expected(n)   start-up not yet had + (the pause, if n is another size than now) + what is left, at n members
     worth(n)      (R / expected(n)) ^ 3/4  /  R ^ 1/3,   R what is left at its least
@@ -23,12 +23,12 @@ Weigh = Callable[[float, float], float]
 
 def weigh_paced(expected_us: float, least_us: float) -> float:
     """The worth above."""
-    return (least_us / expected_us) ** 0.75 / least_us ** (1 / 3)
+    return float((least_us / expected_us) ** 0.75 / least_us ** (1 / 3))
 
 
 def weigh_root(expected_us: float, least_us: float) -> float:
     """One exponent instead of two, and no reference to the least size: nearly as good, and easier to explain."""
-    return expected_us**-0.5
+    return float(expected_us**-0.5)
 
 
 #: Named, for policy files.

@@ -46,6 +46,8 @@ class Cause(Enum):
     TURN = "turn"  # its quantum is over
     PIN = "pin"  # a person said how large it should be
     GROW = "grow"  # idle room
+    SHARE = "share"  # a date: its own, or that of somebody for whom it gives surplus back
+    BALANCE = "balance"  # surplus is worth more to somebody else
 
     __hash__ = object.__hash__  # members are singletons
 

@@ -33,7 +33,9 @@ POLICIES: Mapping[str, Policy] = {
         takes=frozenset({"shrink", "preempt", "reclaim"}),
     ),
     # Nobody is evicted for a date: surplus is given back, minimums stay.
-    "deadline": Policy("deadline", order_by_laxity, deadlines=True, moldable=False, takes=frozenset({"shrink"})),
+    "deadline": Policy(
+        "deadline", order_by_laxity, deadlines=True, moldable=False, grows=True, takes=frozenset({"shrink"})
+    ),
     # Gang scheduling in the original sense (Ousterhout): gangs take turns on the same nodes, each whole (rule 14).
     "rotate": Policy("rotate", order_by_service, moldable=False, quantum_us=30 * MINUTE_US),
     # The default: everything at once. The shortest fill first, since a gap that closes soon is worth most to them.
