@@ -17,6 +17,7 @@ from phalanx.engine.policy import Policy
 from phalanx.engine.room.limits import Limits
 from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.room.view import NOBODY, Exempt, View, find_need
+from phalanx.engine.worth import Prospect
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang, Shape
@@ -70,6 +71,7 @@ class Session:
         self.hopeless: tuple[int, ...] = ()  # gangs that this cycle found can never run: they are no demand
         self.reclaimable: Reclaimable | None = None  # who could give something back; None if nobody is asked to
         self.taken_back = 0  # releases so far
+        self.prospects: dict[int, Prospect] = {}  # of running elastic gangs, by number, once somebody has asked
         self.vacated: list[tuple[Gang, Seats]] = []  # given back, and in use until their gang's pause is over
         self._row_by_number: dict[int, int] | None = None
         self._standing: Standing | None = None

@@ -16,6 +16,13 @@ instead of a third, a long gang would wait for every short one. docs/decisions h
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from phalanx.model.gang import Gang
+from phalanx.perfmodel.speedup import Speedup, speedup_at
+
+#: Nothing is planned for shorter than this.
+SHORTEST_US = 1
 
 #: (expected, left at its least) in µs → worth. The second argument is the same for all sizes of one gang.
 Weigh = Callable[[float, float], float]
@@ -33,3 +40,45 @@ def weigh_root(expected_us: float, least_us: float) -> float:
 
 #: Named, for policy files.
 WEIGHTS: dict[str, Weigh] = {"paced": weigh_paced, "root": weigh_root}
+
+
+@dataclass(slots=True, eq=False)
+class Prospect:
+    """How long one elastic gang still takes at each size, and what that is worth."""
+
+    gang: Gang
+    curve: Speedup
+    weigh: Weigh
+    members: int  # those it has now
+    left_us: float  # run time left with them, start-up aside
+    waits_us: int = 0  # start-up not yet had
+    pause_us: int = 0  # what a change of size costs it now
+    least_us: float = 0.0  # expected at its least, without a pause
+    _work: float = 0.0
+    _speed: dict[int, float] = field(default_factory=dict)
+    _worth: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Work out what does not change with the size."""
+        self._work = self.left_us * self.speed(self.members)
+        least = sum(role.sizes.least for role in self.gang.roles if role.sizes.elastic)
+        self.least_us = max(float(SHORTEST_US), self.waits_us + self._work / self.speed(least))
+
+    def speed(self, members: int) -> float:
+        """By its curve, in the curve's own unit: only ratios are used."""
+        found = self._speed.get(members)
+        if found is None:
+            found = self._speed[members] = speedup_at(self.curve, members)
+        return found
+
+    def expected_us(self, members: int) -> float:
+        """Until it is done, with so many members from now on."""
+        pause = self.pause_us if members != self.members else 0
+        return max(float(SHORTEST_US), self.waits_us + pause + self._work / self.speed(members))
+
+    def worth(self, members: int) -> float:
+        """What so many members are worth to it."""
+        found = self._worth.get(members)
+        if found is None:
+            found = self._worth[members] = self.weigh(self.expected_us(members), self.least_us)
+        return found

@@ -18,22 +18,23 @@ from phalanx.engine.curves import curve_of
 from phalanx.engine.fairshare import StandingKey
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import Loan, call_back_tails
-from phalanx.engine.making_room.permits import Claimant, Permits
+from phalanx.engine.making_room.permits import Claimant, Permits, prospect_of
 from phalanx.engine.reclaimable import Occupant, Release
 from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.seats import add_seats, elastic_members, sizes_of
 from phalanx.engine.room.view import NOBODY, View
 from phalanx.engine.transaction import Transaction
+from phalanx.engine.worth import SHORTEST_US, Prospect
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Cause, Guest, Seats
-from phalanx.perfmodel.speedup import Speedup, scaled_us, speedup_at
+from phalanx.perfmodel.speedup import scaled_us
 
-#: Nothing is planned for shorter than this.
-SHORTEST_US = 1
 #: After a resize a gang does not grow for this long, or for two pauses if that is more (rule 16); shares excepted.
 COOL_LEAST_US = 60_000_000
 COOL_PAUSES = 2
+#: Whoever is still leaving seats later than this is not leaving for anybody here (strangers on a machine).
+COMING_US = 3_600_000_000
 #: Sizes nearer to each other than this part of a gang are not told apart: a pause for one member of forty is wasted.
 STEP_PARTS = 8
 
@@ -47,12 +48,10 @@ class Holder:
     queue: int
     user: int
     seats: tuple[Seats, ...]
-    curve: Speedup
+    prospect: Prospect
     gone_us: int
-    left_us: float  # run time left at `first`, start-up aside
     occupant: Occupant | None  # None: it starts in this plan
     at: int = -1  # its bind, if it starts
-    waits_us: int = 0  # start-up not yet had
     date_us: int | None = None
     resting: bool = False  # it was resized not long ago
     guest: Guest = Guest.NO
@@ -61,37 +60,11 @@ class Holder:
     most: int = 1 << 30  # larger sizes of its role found no room
     share: int = 0  # members that its date needs; 0: it has none, or cannot be met
     cause: Cause = Cause.GROW
-    least_us: float = 0.0  # expected at its least, without a pause
-    _speed: dict[int, float] = field(default_factory=dict)  # by members
-    _unit: float = 0.0  # run time left times speed: the work
-
-    @property
-    def pause_us(self) -> int:
-        """What a change of size costs it now."""
-        return 0 if self.occupant is None else self.gang.resize_pause_us
 
     @property
     def members(self) -> int:
         """Members of its elastic roles."""
         return elastic_members(self.gang, sizes_of(self.seats))
-
-    def weigh_in(self) -> None:
-        """Work out what does not change with its size."""
-        self._unit = self.left_us * self.speed(elastic_members(self.gang, self.first))
-        least = elastic_members(self.gang, tuple(role.sizes.least for role in self.gang.roles))
-        self.least_us = max(float(SHORTEST_US), self.waits_us + self._unit / self.speed(least))
-
-    def speed(self, members: int) -> float:
-        """By its curve, in the curve's own unit: only ratios are used."""
-        found = self._speed.get(members)
-        if found is None:
-            found = self._speed[members] = speedup_at(self.curve, members)
-        return found
-
-    def expected_us(self, members: int) -> float:
-        """Until it is done, with so many members from now on."""
-        pause = self.pause_us if members != elastic_members(self.gang, self.first) else 0
-        return max(float(SHORTEST_US), self.waits_us + pause + self._unit / self.speed(members))
 
 
 class Division:
@@ -106,11 +79,24 @@ class Division:
         # By how long the room must be good for: many growers ask the same, and a trial view is a copy of the cluster.
         self._views: dict[tuple[int, int], View] = {}
         self._many_queues = False
+        self._coming = self._measure_coming()
+
+    def _measure_coming(self) -> int:
+        """Units on seats that are being vacated and that nobody has claimed."""
+        snapshot = self.session.snapshot
+        running, table = snapshot.running, snapshot.allocations
+        leaving = running.alive & (running.gang < 0) & (running.start_us + running.length_us <= self.now + COMING_US)
+        if not leaving.any():
+            return 0
+        rows = table.alive & leaving[table.running]
+        column = max(0, self.session.fleet.device_column)
+        return int(table.taken[rows, column].sum())
 
     def run(self) -> None:
         """Shares first, then the rest, step by step."""
         holders = [*self._starters(), *self._runners()]
         self._hand_out_shares(holders)
+        self.transaction.set_aside()
         self._hand_out([holder for holder in holders if not holder.resting])
         for holder in holders:
             self._finish(holder)
@@ -127,10 +113,12 @@ class Division:
             # Rule 7: only a stated or predicted walltime proves an end. The default plans the calendar and proves
             # nothing, so such a gang grows beside reservations, or as a guest.
             gone_us = self.now + bind.length_us if self.session.proven(bind.gang) else NEVER
-            curve = curve_of(snapshot, bind.gang)
-            holder = Holder(bind.gang, gang, queue, user, bind.seats, curve, gone_us, bind.length_us, None, at)
+            members = elastic_members(gang, sizes_of(bind.seats))
+            prospect = Prospect(
+                gang, curve_of(snapshot, bind.gang), self.session.policy.weigh, members, bind.length_us, gang.startup_us
+            )
+            holder = Holder(bind.gang, gang, queue, user, bind.seats, prospect, gone_us, None, at)
             holder.guest, holder.first = bind.guest, sizes_of(bind.seats)
-            holder.waits_us = gang.startup_us
             found.append(self._with_date(holder))
         return found
 
@@ -143,19 +131,17 @@ class Division:
             if not occupant.gang.elastic or occupant.gone or occupant.moved or occupant.exact:
                 continue
             gang = occupant.gang
-            waits_us = max(0, occupant.start_us + gang.startup_us - self.now)
             holder = Holder(
                 occupant.number,
                 gang,
                 occupant.queue,
                 occupant.user,
                 occupant.seats,
-                curve_of(snapshot, occupant.number),
+                prospect_of(self.session, occupant),
                 occupant.end_us,
-                max(0, occupant.end_us - self.now - waits_us),
                 occupant,
             )
-            holder.guest, holder.first, holder.waits_us = occupant.guest, sizes_of(occupant.was), waits_us
+            holder.guest, holder.first = occupant.guest, sizes_of(occupant.was)
             cool_us = int(snapshot.running.cool_until_us[occupant.row])
             if occupant.changed:  # its rest begins with this plan
                 cool_us = self.now + max(COOL_LEAST_US, COOL_PAUSES * gang.resize_pause_us)
@@ -172,20 +158,42 @@ class Division:
         gang = holder.gang
         if gang.deadline_us is not None and self.session.policy.deadlines:
             holder.date_us = gang.submit_us + gang.deadline_us
-        holder.weigh_in()
         return holder
 
     # ------------------------------------------------------------------ shares
 
     def _hand_out_shares(self, holders: list[Holder]) -> None:
-        """Bring everybody whose date needs more to the size that it needs, the least device time first."""
-        wanting: list[tuple[float, int, Holder]] = []
+        """Bring everybody whose date needs more to the size that it needs, the least device time first.
+
+        Nobody owns a share: whose are granted is found anew from what all of them hold together and what is idle, and
+        whoever is granted none keeps its least.
+        """
+        dated: list[tuple[float, int, Holder]] = []
+        room = self._coming + self._idle_units()
         for holder in holders:
             holder.share = self._find_share(holder)
+            role = self._role(holder)
+            weight = self._weight(holder, role)
+            room += (holder.seats[role].members - holder.gang.roles[role].sizes.least) * weight
+            if holder.share:
+                dated.append((holder.share * weight * holder.prospect.expected_us(holder.share), holder.number, holder))
+        dated.sort(key=lambda each: each[:2])
+        for _, _, holder in dated:
+            role = self._role(holder)
+            more = (holder.share - holder.gang.roles[role].sizes.least) * self._weight(holder, role)
+            if more > room:
+                holder.share = 0
+            room -= more if holder.share else 0
+        for _, _, holder in dated:
             if holder.share > holder.members:
-                wanting.append((holder.share * holder.expected_us(holder.share), holder.number, holder))
-        for _, _, holder in sorted(wanting, key=lambda each: each[:2]):
-            self._reach_share(holder, holders)
+                self._reach_share(holder, holders)
+
+    def _idle_units(self) -> int:
+        free = self.session.view.free[self.session.in_service]
+        return int(free[:, max(0, self.session.fleet.device_column)].sum())
+
+    def _role(self, holder: Holder) -> int:
+        return next(index for index, each in enumerate(holder.gang.roles) if each.sizes.elastic)
 
     def _find_share(self, holder: Holder) -> int:
         """The smallest size that meets its date from now on; 0 if it has no date, or none does."""
@@ -196,12 +204,12 @@ class Division:
             return 0
         rest = sum(role.sizes.least for role in holder.gang.roles if role.sizes.elastic) - elastic[0].sizes.least
         for size in elastic[0].sizes.allowed:
-            if self.now + holder.expected_us(size + rest) <= holder.date_us:
+            if self.now + holder.prospect.expected_us(size + rest) <= holder.date_us:
                 return size + rest
         return 0
 
     def _reach_share(self, holder: Holder, holders: Sequence[Holder]) -> None:
-        role = next(index for index, each in enumerate(holder.gang.roles) if each.sizes.elastic)
+        role = self._role(holder)
         if self._step(holder, role, holder.share):
             holder.cause = Cause.SHARE
             return
@@ -209,11 +217,15 @@ class Division:
 
     def _call_in(self, holder: Holder, role: int, holders: Sequence[Holder]) -> None:
         """Surplus above everybody's own share comes back for somebody whose date needs it."""
-        running = self.session.snapshot.running
-        # Seats are being vacated: who they are for is seen when they are free, and nobody gives twice for one thing.
-        if (running.gang[running.alive] < 0).any() or self.session.vacated or "shrink" not in self.session.policy.takes:
+        if "shrink" not in self.session.policy.takes:
             return
         count = holder.share - holder.seats[role].members
+        # Seats that are being vacated are for whoever is next when they are free, and nobody gives twice for one thing.
+        coming = min(count, self._coming // self._weight(holder, role))
+        self._coming -= coming * self._weight(holder, role)
+        count -= coming
+        if not count:
+            return
         asked = self.session.need_of(holder.gang, role).vector * count
         if self.session.limits.check(holder.queue, holder.user, asked) is not None:
             return
@@ -237,16 +249,23 @@ class Division:
 
         loans.sort(key=lambda loan: self._missed(shares[loan.occupant.number], loan))
         releases = call_back_tails(self.session.fleet, loans, lambda given: seats_with(given) is not None)
-        for release in releases or ():
+        if releases is None:
+            return
+        for release in releases:
             self.transaction.give(release, holder.number)
             shares[release.occupant.number].resting = True
             shares[release.occupant.number].seats = release.occupant.seats
         self._views = {}
+        # Whoever starts waits for its whole size where it will sit (a claim); whoever runs grows when the seats are
+        # empty, and goes on with what it has until then.
+        pauses = coming or any(release.occupant.gang.resize_pause_us for release in releases)
+        if (holder.occupant is None or not pauses) and not coming and self._step(holder, role, holder.share):
+            holder.cause = Cause.SHARE
 
     def _missed(self, holder: Holder, loan: Loan) -> tuple[int, float, int]:
         """How much a lender would miss what it may give, per member; of equals the later one gives."""
         had = holder.members
-        lost = self._worth(holder, had) - self._worth(holder, had - loan.members)
+        lost = holder.prospect.worth(had) - holder.prospect.worth(had - loan.members)
         return loan.occupant.priority, round(lost / loan.members, 15), -holder.number
 
     # ------------------------------------------------------------------ the rest
@@ -276,10 +295,10 @@ class Division:
     def _best_step(self, holder: Holder) -> tuple[tuple[StandingKey, float, int], int, Holder, int, int] | None:
         """The later size that is worth most per device, since curves need not be concave; None if none is worth it."""
         best: tuple[float, int, int] | None = None
-        now = self._worth(holder, holder.members)
+        now = holder.prospect.worth(holder.members)
         for role, size in self._list_steps(holder):
             more = size - holder.seats[role].members
-            gain = (self._worth(holder, holder.members + more) - now) / (more * self._weight(holder, role))
+            gain = (holder.prospect.worth(holder.members + more) - now) / (more * self._weight(holder, role))
             if gain > 0 and (best is None or gain > best[0]):
                 best = (gain, role, size)
         if best is None:
@@ -288,9 +307,6 @@ class Division:
         # Rounded, since gains are floats: equal gangs must tie exactly, and then take turns by who has gained least.
         key = (self._standing(holder), -float(f"{best[0]:.12e}"), gained)
         return key, holder.number, holder, best[1], best[2]
-
-    def _worth(self, holder: Holder, members: int) -> float:
-        return self.session.policy.weigh(holder.expected_us(members), holder.least_us)
 
     def _weight(self, holder: Holder, role: int) -> int:
         each = self.session.need_of(holder.gang, role).vector
@@ -376,11 +392,12 @@ class Division:
         assert holder.occupant is not None
         if until_us <= self.now + SHORTEST_US or until_us >= holder.occupant.end_us:
             return True
-        before, speed = holder.speed(elastic_members(holder.gang, holder.first)), holder.speed(holder.members)
+        before, speed = holder.prospect.speed(holder.prospect.members), holder.prospect.speed(holder.members)
+        pause_us = holder.prospect.pause_us
         # Until then it works (span - pause) at the new speed, and then pays a second pause to shrink, in which it would
         # have worked at the old one. More than span at the old speed, or it stays.
         span = until_us - self.now
-        return (span - holder.pause_us) * speed - holder.pause_us * before > span * before
+        return (span - pause_us) * speed - pause_us * before > span * before
 
     # ------------------------------------------------------------------ results
 
@@ -406,7 +423,7 @@ class Division:
         now = elastic_members(holder.gang, sizes_of(holder.seats))
         # From what was stated at the largest size (rule 6), not from the length at
         # its least: scaling twice rounds twice.
-        length = scaled_us(self.session.length_of(holder.number), holder.curve, most, now)
+        length = scaled_us(self.session.length_of(holder.number), holder.prospect.curve, most, now)
         seats = tuple(
             # Nobody has a rank yet, so neighbours may get neighbouring ones. A gang that runs
             # keeps its ranks: new members come last.

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phalanx.engine.curves import curve_of
 from phalanx.engine.fairshare import leaves_guarantee, may_reclaim, may_reclaim_set, may_reclaim_share
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import Loan
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, units_of, vector_of
+from phalanx.engine.room.seats import elastic_members, sizes_of
 from phalanx.engine.session import Session
+from phalanx.engine.worth import Prospect
 from phalanx.model.fleet import IntArray
+from phalanx.model.gang import Gang
 from phalanx.model.plan import Cause, Guest
 
 #: A turn is changed only if saving and restoring cost less than this part of it.
@@ -36,6 +40,34 @@ class Claimant:
     attained_us: int
     arrival: tuple[int, int]  # eligibility and number
     preemptible: bool = False  # once it runs, others may take its places back
+
+
+def prospect_of(session: Session, occupant: Occupant) -> Prospect:
+    """How a running elastic gang would fare at other sizes; worked out once a cycle."""
+    found = session.prospects.get(occupant.number)
+    if found is None:
+        gang, now_us = occupant.gang, session.snapshot.now_us
+        waits_us = max(0, occupant.start_us + gang.startup_us - now_us)
+        found = session.prospects[occupant.number] = Prospect(
+            gang,
+            curve_of(session.snapshot, occupant.number),
+            session.policy.weigh,
+            elastic_members(gang, sizes_of(occupant.was)),
+            # Nothing is done before it has started up, and run times are stated without that.
+            occupant.end_us - (occupant.start_us if waits_us else now_us),
+            waits_us,
+            gang.resize_pause_us,
+        )
+    return found
+
+
+def _next_below(gang: Gang, members: int) -> int:
+    """The next size of its elastic role that is smaller by an eighth; with several roles by one member each."""
+    elastic = [role.sizes for role in gang.roles if role.sizes.elastic]
+    if len(elastic) > 1:
+        return max(sum(sizes.least for sizes in elastic), members - 1)
+    below = [size for size in elastic[0].allowed if size <= members - max(1, members // 8)]
+    return below[-1] if below else elastic[0].least
 
 
 class Permits:
@@ -80,7 +112,15 @@ class Permits:
                         charge(occupant.queue, -self.session.need_of(occupant.gang, role).vector * members)
         return found
 
-    def _giving_order(self, occupant: Occupant) -> tuple[int, int, int]:
+    def _giving_order(self, occupant: Occupant) -> tuple[int, float, int]:
+        if self.policy.grows and occupant.gang.elastic:
+            # Whoever would miss it least, per device (rule 16): an eighth of what it has, or its next size down.
+            prospect = prospect_of(self.session, occupant)
+            had = elastic_members(occupant.gang, sizes_of(occupant.seats))
+            less = _next_below(occupant.gang, had)
+            weight = units_of(self.session.fleet, occupant.gang, occupant.seats) / had
+            lost = (prospect.worth(had) - prospect.worth(less)) / ((had - less) * weight) if less < had else 0.0
+            return occupant.priority, float(f"{lost:.12e}"), -occupant.number
         pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.seats)
         # Rule 9's order of victims, with the pause in device time as the cost; of equals the later one gives.
         return occupant.priority, pause, -occupant.number
