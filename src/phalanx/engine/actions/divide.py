@@ -80,6 +80,7 @@ class Division:
         self._views: dict[tuple[int, int], View] = {}
         self._many_queues = False
         self._coming = self._measure_coming()
+        self._kept = 0  # units that shares wait for
 
     def _measure_coming(self) -> int:
         """Units on seats that are being vacated and that nobody has claimed."""
@@ -187,6 +188,8 @@ class Division:
         for _, _, holder in dated:
             if holder.share > holder.members:
                 self._reach_share(holder, holders)
+                # Still short of it: what is free and what comes free is for this one, until it has all of it.
+                self._kept += max(0, holder.share - holder.members) * self._weight(holder, self._role(holder))
 
     def _idle_units(self) -> int:
         free = self.session.view.free[self.session.in_service]
@@ -281,7 +284,8 @@ class Division:
                 # The standing of its queue has moved since, and with it everybody's of that queue.
                 heappush(steps, ((self._standing(holder), *key[1:]), number, holder, role, size))
                 continue
-            if not self._step(holder, role, size):
+            units = (size - holder.seats[role].members) * self._weight(holder, role)
+            if (self._kept and self._idle_units() - units < self._kept) or not self._step(holder, role, size):
                 # Who found no room for this size may find some for less: within this loop room only shrinks.
                 holder.most = size - 1
             step = self._best_step(holder)
