@@ -90,8 +90,7 @@ class Division:
         if not leaving.any():
             return 0
         rows = table.alive & leaving[table.running]
-        column = max(0, self.session.fleet.device_column)
-        return int(table.taken[rows, column].sum())
+        return self._count_units(table.taken[rows])
 
     def run(self) -> None:
         """Shares first, then the rest, step by step."""
@@ -192,8 +191,12 @@ class Division:
                 self._kept += max(0, holder.share - holder.members) * self._weight(holder, self._role(holder))
 
     def _idle_units(self) -> int:
-        free = self.session.view.free[self.session.in_service]
-        return int(free[:, max(0, self.session.fleet.device_column)].sum())
+        return self._count_units(self.session.view.free[self.session.in_service])
+
+    def _count_units(self, amounts: IntArray) -> int:
+        """Devices, where there are any; else everything together, as `_weight` counts a member."""
+        column = self.session.fleet.device_column
+        return int(amounts.sum() if column < 0 else amounts[:, column].sum())
 
     def _role(self, holder: Holder) -> int:
         return next(index for index, each in enumerate(holder.gang.roles) if each.sizes.elastic)
