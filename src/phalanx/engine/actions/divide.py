@@ -21,7 +21,7 @@ from phalanx.engine.making_room.loans import Loan, call_back_tails
 from phalanx.engine.making_room.permits import Claimant, Permits, prospect_of
 from phalanx.engine.reclaimable import Occupant, Release
 from phalanx.engine.room.extend import extend, whole_form
-from phalanx.engine.room.seats import add_seats, elastic_members, sizes_of
+from phalanx.engine.room.seats import add_seats, drop_tail, elastic_members, sizes_of, subtract_seats
 from phalanx.engine.room.view import NOBODY, View
 from phalanx.engine.transaction import Transaction
 from phalanx.engine.worth import SHORTEST_US, Prospect
@@ -81,6 +81,7 @@ class Division:
         self._many_queues = False
         self._coming = self._measure_coming()
         self._kept = 0  # units that shares wait for
+        self._in_transit = bool(self._coming)
 
     def _measure_coming(self) -> int:
         """Units on seats that are being vacated and that nobody has claimed."""
@@ -98,6 +99,8 @@ class Division:
         self._hand_out_shares(holders)
         self.transaction.set_aside()
         self._hand_out([holder for holder in holders if not holder.resting])
+        if "shrink" in self.session.policy.takes and not self._in_transit and not self._kept:
+            self._balance(holders)
         for holder in holders:
             self._finish(holder)
 
@@ -273,6 +276,123 @@ class Division:
         had = holder.members
         lost = holder.prospect.worth(had) - holder.prospect.worth(had - loan.members)
         return loan.occupant.priority, round(lost / loan.members, 15), -holder.number
+
+    # ------------------------------------------------------------------ between those who run
+
+    def _balance(self, holders: Sequence[Holder]) -> None:
+        """Surplus goes from whoever would miss it least to whoever gains most, where that is worth both pauses.
+
+        Between gangs of one queue and priority, which have the same right to it.
+        """
+        groups: dict[tuple[int, int], list[Holder]] = {}
+        for holder in holders:
+            steady = holder.occupant is not None and not holder.resting and not holder.gained
+            if steady and sum(role.sizes.elastic for role in holder.gang.roles) == 1:
+                groups.setdefault((holder.queue, holder.gang.priority), []).append(holder)
+        for group in groups.values():
+            if len(group) > 1:
+                self._balance_group(group)
+
+    def _balance_group(self, group: list[Holder]) -> None:
+        now = {holder.number: holder.members for holder in group}
+        up = max((self._climb(holder, now[holder.number])[0] for holder in group), default=0.0)
+        down = min((self._fall(holder) for holder in group if holder.members > self._floor(holder)), default=up)
+        # Most passes end here: nobody gains more by a step than the one who would miss it least loses.
+        if up <= down:
+            return
+        target = self._divide(group)
+        takers = [holder for holder in group if target[holder.number] > now[holder.number]]
+        givers = [holder for holder in group if target[holder.number] < now[holder.number]]
+        if takers and givers and self._is_worth_it(takers, givers, target):
+            self._shift(takers, givers, target)
+
+    def _floor(self, holder: Holder) -> int:
+        return max(holder.share, holder.gang.roles[self._role(holder)].sizes.least)
+
+    def _climb(self, holder: Holder, members: int, most: int = 1 << 30) -> tuple[float, int]:
+        """The step up from a size that is worth most per unit, and to which size."""
+        best, worth = (0.0, members), holder.prospect.worth(members)
+        weight, last = self._weight(holder, self._role(holder)), members
+        allowed = [size for size in holder.gang.roles[self._role(holder)].sizes.allowed if members < size <= most]
+        for size in allowed:
+            if size - last < last // STEP_PARTS and size != allowed[-1]:
+                continue
+            last = size
+            gain = (holder.prospect.worth(size) - worth) / ((size - members) * weight)
+            if gain > best[0]:
+                best = (gain, size)
+        return best
+
+    def _fall(self, holder: Holder) -> float:
+        """What the next step down is worth, per unit."""
+        had, floor = holder.members, self._floor(holder)
+        below = [size for size in holder.gang.roles[self._role(holder)].sizes.allowed if floor <= size < had]
+        less = next((size for size in reversed(below) if had - size >= had // STEP_PARTS), floor)
+        lost = holder.prospect.worth(had) - holder.prospect.worth(less)
+        return lost / ((had - less) * self._weight(holder, self._role(holder)))
+
+    def _divide(self, group: list[Holder]) -> dict[int, int]:
+        """Members of each if all that the group holds above its floors were handed out anew."""
+        target = {holder.number: self._floor(holder) for holder in group}
+        room = sum((h.members - target[h.number]) * self._weight(h, self._role(h)) for h in group)
+        steps = []
+        for holder in group:
+            gain, size = self._climb(holder, target[holder.number])
+            if gain > 0:
+                steps.append((-gain, holder.number, holder, size))
+        heapify(steps)
+        while steps and room > 0:
+            _, number, holder, size = heappop(steps)
+            weight = self._weight(holder, self._role(holder))
+            most = 1 << 30
+            if (size - target[number]) * weight > room:
+                most = target[number] + room // weight
+            else:
+                room -= (size - target[number]) * weight
+                target[number] = size
+            gain, size = self._climb(holder, target[number], most)
+            if gain > 0:
+                heappush(steps, (-gain, number, holder, size))
+        return target
+
+    def _is_worth_it(self, takers: Sequence[Holder], givers: Sequence[Holder], target: dict[int, int]) -> bool:
+        """Whether what the takers save is more than twice what the givers lose, pauses included.
+
+        A giver does not lose for ever: what it gave comes back when the takers are done, which is when they expect to
+        be. Judged as if it were for good, a long gang would keep most of a cluster to its end.
+        """
+        saved = sum(h.prospect.expected_us(h.members) - h.prospect.expected_us(target[h.number]) for h in takers)
+        weights = [target[h.number] * self._weight(h, self._role(h)) for h in takers]
+        until = sum(w * h.prospect.expected_us(target[h.number]) for w, h in zip(weights, takers, strict=True))
+        until /= sum(weights)
+        lost = 0.0
+        for giver in givers:
+            prospect, less = giver.prospect, target[giver.number]
+            for_good = prospect.expected_us(less) - prospect.expected_us(giver.members)
+            lent = 2 * prospect.pause_us + until * (1 - prospect.speed(less) / prospect.speed(giver.members))
+            lost += min(for_good, lent)
+        return saved > 2 * lost
+
+    def _shift(self, takers: list[Holder], givers: Sequence[Holder], target: dict[int, int]) -> None:
+        releases = []
+        for giver in givers:
+            assert giver.occupant is not None
+            role, seats = self._role(giver), giver.seats[self._role(giver)]
+            left = drop_tail(
+                self.session.fleet, giver.gang.roles[role].shape, seats, giver.members - target[giver.number]
+            )
+            releases.append(Release(giver.occupant, (subtract_seats(seats, left),), Cause.BALANCE, whole=False))
+        view = self.calendar.trial(NEVER, NOBODY, releases)
+        for taker in takers:
+            count = target[taker.number] - taker.members
+            if extend(view, taker.gang, taker.seats, self._role(taker), count) is None:
+                return
+        for giver, release in zip(givers, releases, strict=True):
+            self.transaction.give(release, takers[0].number)
+            assert giver.occupant is not None
+            giver.seats, giver.resting = giver.occupant.seats, True
+        self.transaction.set_aside()
+        self._views = {}
 
     # ------------------------------------------------------------------ the rest
 

@@ -172,8 +172,11 @@ def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: 
             # On the way to a pinned size there are no stops: it is reached or left alone.
             if pin is None or _members(gang, change.after) != pin:
                 yield Violation(Promise.SIZE, f"{story}, and {pin} is wanted")
-        case Cause.GROW:
-            yield from _check_growth(snapshot, change, policy, story)
+        case Cause.SHARE | Cause.BALANCE if grown < 0:
+            if change.gained or pin is not None:
+                yield Violation(Promise.SIZE, f"{story}: it gets something for it, or a person pinned it")
+        case Cause.GROW | Cause.SHARE:
+            yield from _check_growth(snapshot, change, policy, story, rests=decision.cause is Cause.GROW)
         case Cause.DRAIN:
             yield from _check_left(snapshot, change, story)
         # Preempt, reclaim and turn take whole gangs; a resize for one of them would be half a gang.
@@ -181,14 +184,16 @@ def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: 
             yield Violation(Promise.SIZE, f"{story}: that takes a whole gang")
 
 
-def _check_growth(snapshot: Snapshot, change: Change, policy: Policy, story: str) -> Iterator[Violation]:
+def _check_growth(
+    snapshot: Snapshot, change: Change, policy: Policy, story: str, *, rests: bool
+) -> Iterator[Violation]:
     cool_us = int(snapshot.running.cool_until_us[change.row])
     grown = _members(change.gang, change.after) > _members(change.gang, change.before)
     # Growth is by idle room only, on top of what it has. A swap of seats under this name would be a move in disguise.
     if change.given or not grown or not policy.grows or change.number in snapshot.pins:
         yield Violation(Promise.SIZE, f"{story}, which is no growth, or nobody's to decide")
     # Rule 16 (growth pays): after a resize a gang rests, or it would pay its pause again and again.
-    if cool_us > snapshot.now_us:
+    if rests and cool_us > snapshot.now_us:
         yield Violation(Promise.SIZE, f"{story} before its cool-down is over at {cool_us}")
 
 
@@ -269,7 +274,12 @@ def check_minimums(snapshot: Snapshot, plan: Plan, changes: Sequence[Change]) ->
     """
     names = snapshot.fleet.names
     for change in changes:
-        called = isinstance(change.decision, Resize) and change.decision.cause in (Cause.LOAN, Cause.GUEST)
+        called = isinstance(change.decision, Resize) and change.decision.cause in (
+            Cause.LOAN,
+            Cause.GUEST,
+            Cause.SHARE,
+            Cause.BALANCE,
+        )
         # Whoever is preemptible may be made to leave as a whole, so that no seat of it is sacred.
         if change.gang.preemptible or not called:
             continue

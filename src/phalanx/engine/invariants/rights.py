@@ -43,6 +43,10 @@ class _Taker:
     asked: IntArray
 
 
+#: Surplus that goes from one gang to another without anybody starting (rule 16).
+DIVIDED = (Cause.SHARE, Cause.BALANCE)
+
+
 def check_rights(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], policy: Policy) -> Iterator[Violation]:
     """Everything that is taken is taken by somebody who may, and who gets it."""
     # First what needs no order; then the plan once more from the top, as it was decided.
@@ -54,7 +58,7 @@ def check_rights(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], poli
             by_taker.setdefault(change.beneficiary, []).append(change)
         # For nobody in particular (a drain, a pin): counted before any start. Growth comes after the last start, and
         # counts against nobody here.
-        elif not (isinstance(change.decision, Resize) and change.decision.cause is Cause.GROW):
+        elif not (isinstance(change.decision, Resize) and change.decision.cause in (Cause.GROW, *DIVIDED)):
             replay.charge(change, -1, +1)
     binds = [decision for decision in plan.decisions if isinstance(decision, Bind)]
     for unit in list_units(snapshot, binds):
@@ -84,6 +88,8 @@ def _check_evictions(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], 
         # Rule 10: nothing is evicted for a gang that then does not start. These causes need somebody who gains by it.
         for_somebody = decision.cause in (Cause.LOAN, Cause.PREEMPT, Cause.RECLAIM, Cause.GUEST, Cause.TURN)
         gets = decision.beneficiary in starts or (isinstance(decision, Resize) and decision.beneficiary in pinned)
+        # Surplus that is divided anew is for a gang that runs, which grows when the seats have been left.
+        gets |= decision.cause in DIVIDED and decision.beneficiary in find_rows(snapshot)
         if (for_somebody or decision.beneficiary is not None) and not gets:
             whom = None if decision.beneficiary is None else name_of(snapshot, decision.beneficiary)
             story = f"{change.gang.name} gives ({decision.cause.value}) to {whom}, who does not get it"
@@ -228,7 +234,7 @@ class _Replay:
         story = f"{name_of(self.snapshot, taker.number)} takes from {change.gang.name} ({decision.cause.value})"
         takes = self.policy.takes
         match decision.cause:
-            case Cause.LOAN:
+            case Cause.LOAN | Cause.SHARE | Cause.BALANCE:
                 same = queue == taker.queue
                 # Equal priority is enough for surplus, which is on loan, and not for a minimum.
                 fine = taker.priority >= priority if same else self.standing.better(taker.queue, queue)
