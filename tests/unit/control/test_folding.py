@@ -152,12 +152,12 @@ def test_a_resize_starts_the_cool_down():
     state = make((WIDE, (0, 1)))
     apply(state, Resize(0, on(0, 1, 2), Cause.GROW, guest=Guest.SURPLUS))
     columns = state.running.columns
-    assert int(columns["cool_until_us"][0]) == 200 * SECOND_US, "ten pauses"
+    assert int(columns["cool_until_us"][0]) == 160 * SECOND_US, "two pauses are less than a minute"
     assert int(columns["guest"][0]) == Guest.SURPLUS
     assert int(columns["attained_us"][0]) == 200 * SECOND_US, "two devices for 100 s, at the old size"
-    brief = make((replace(WIDE, resize_pause_us=0), (0, 1)))
-    apply(brief, Resize(0, on(0, 1, 2), Cause.GROW))
-    assert int(brief.running.columns["cool_until_us"][0]) == 160 * SECOND_US, "a minute at the least"
+    slow = make((replace(WIDE, resize_pause_us=50 * SECOND_US), (0, 1)))
+    apply(slow, Resize(0, on(0, 1, 2), Cause.GROW))
+    assert int(slow.running.columns["cool_until_us"][0]) == 200 * SECOND_US, "two pauses"
 
 
 def test_an_eviction_is_counted_and_keeps_the_age():
