@@ -245,6 +245,10 @@ class Standing:
             known = self._keys[queue] = levels + levels[-1:] * (self._tree.depth - len(levels))
         return known
 
+    def tiers(self, queue: int) -> tuple[int, ...]:
+        """Whether a queue is below its guarantee (0) or not (1), level by level from the root."""
+        return tuple([rank // _RANKS_PER_TIER for rank, _ in self.key(queue)])
+
     def better(self, queue: int, other: int) -> bool:
         """Whether a queue stands strictly better than another."""
         return self.key(queue) < self.key(other)

@@ -35,6 +35,7 @@ class Policy:
     keep: bool = False  # promises bind later cycles
     fill: Literal["arrival", "shortest"] = "arrival"
     moldable: bool = True  # an elastic gang starts at the largest size that fits, and stays there
+    mold_efficiency: float = 0.5  # ... of those at which a device does this part of what one does at the minimum
     standing: bool = False  # queues take turns by how far they are below their entitlement
     deadlines: bool = False  # what cannot be met is refused, and laxity is part of the order
     takes: frozenset[str] = frozenset()  # shrink, preempt, reclaim, move: how a blocked gang may get room

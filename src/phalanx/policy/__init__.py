@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from phalanx.engine.order.orders import order_by_arrival, order_by_laxity, order_by_service, order_by_urgency
 from phalanx.engine.policy import EVERYONE, Policy
+from phalanx.engine.worth import WEIGHTS
 
 MINUTE_US = 60_000_000
 
@@ -119,6 +120,18 @@ def _max_evictions(policy: Policy, value: object) -> Policy:
     return replace(policy, max_evictions=value)
 
 
+def _mold_efficiency(policy: Policy, value: object) -> Policy:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise BadOption(f"mold_efficiency must be a number from 0 to 1 (got {value!r})")
+    return replace(policy, mold_efficiency=float(value))
+
+
+def _weigh(policy: Policy, value: object) -> Policy:
+    if value not in WEIGHTS:
+        raise BadOption(f"weigh must be one of {', '.join(WEIGHTS)} (got {value!r})")
+    return replace(policy, weigh=WEIGHTS[str(value)])
+
+
 def _users(policy: Policy, value: object) -> Policy:
     if value not in ("fair", "arrival"):
         raise BadOption(f"users must be 'fair' or 'arrival' (got {value!r})")
@@ -136,6 +149,8 @@ OPTIONS: Mapping[str, Callable[[Policy, object], Policy]] = {
     "max_evictions": _max_evictions,
     "half_life": _half_life,
     "users": _users,
+    "mold_efficiency": _mold_efficiency,
+    "weigh": _weigh,
 }
 
 #: Options whose value is a length of time, in microseconds.

@@ -56,9 +56,10 @@ class Walk:
         """Give every turn its chance, in order; then, if so wanted, the shortest fill what is left."""
         fill = self.session.policy.fill == "arrival"
         queues = QueueTurns(self.session, self.turns)
+        moves = queues.moves
         while queues.left:
             stretch = queues.next_stretch()
-            queues.done(self._pass_over(stretch, fill=fill, until_start=queues.moves))
+            queues.done(self._pass_over(stretch, fill=fill, until_start=moves))
         if self.session.policy.fill == "shortest" and self.blocked:
             # Only those who fill: whoever had fewer than K ahead was tried in its turn.
             waiting = ~self.started & (self.mode[self.turns.key_index] == FILL)
@@ -67,7 +68,21 @@ class Walk:
             lengths = self.turns.lengths_at_first_size(self.session)[left]
             # After everybody had their turn, so that no short gang takes what one ahead of it could have started on.
             # Stable: of equal lengths the policy's order.
-            self._pass_over(left[np.argsort(lengths, kind="stable")], fill=True)
+            self._fill_by_tier(left[np.argsort(lengths, kind="stable")], moves=moves)
+
+    def _fill_by_tier(self, order: IntArray, *, moves: bool) -> None:
+        """The shortest first, but those of queues below their guarantee before all others (rule 1)."""
+        if not moves:
+            self._pass_over(order, fill=True)
+            return
+        while len(order):
+            # Anew after each start, which may have brought its queue up to its guarantee.
+            queue = self.turns.queue[order]
+            tiers = {each: self.session.standing.tiers(each) for each in set(queue.tolist())}
+            ranks = {tier: rank for rank, tier in enumerate(sorted(set(tiers.values())))}
+            rank = np.array([ranks[tiers[each]] for each in queue.tolist()])
+            order = order[np.argsort(rank, kind="stable")]
+            order = order[self._pass_over(order, fill=True, until_start=len(ranks) > 1) :]
 
     def _pass_over(self, order: IntArray, *, fill: bool, until_start: bool = False) -> int:
         """Visit whoever might start; the answer is how many turns are dealt with."""

@@ -38,4 +38,7 @@ def _too_late(session: Session, turns: Turns, turn: int, row: int) -> bool:
         # Walltimes are stated at the largest size. If that never fits, the gang is slower than it says.
         if fitting:
             length = offer_at(session, key, number, (fitting[-1],), length).length_us
-    return length > gang.deadline_us
+    # It has to start up first, and to restore what it had saved if it ran before (rule 16).
+    ran_before = pending.attained_us[row] > 0
+    restore_us = gang.snapshot.restore_us if gang.snapshot is not None and ran_before else 0
+    return length + gang.startup_us + restore_us > gang.deadline_us

@@ -30,7 +30,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Bind, Guest
 from phalanx.model.snapshot import PendingColumns
 from phalanx.model.topology import ANYWHERE
-from phalanx.perfmodel.speedup import scaled_us
+from phalanx.perfmodel.speedup import Speedup, scaled_us, speedup_at
 
 #: Sizes of an elastic gang that are tried in one cycle, from the largest that could fit; its least is always tried.
 SIZES_TRIED = 128
@@ -250,6 +250,7 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
     elif session.policy.moldable:
         # Moldable (Feitelson and Rudolph): the size is chosen once, at the start. Bounded by what fits on nodes in all.
         sizes = list_sizes(gang, session.view.slots(key.form.roles[0].shape, key.exempt).total)
+        sizes = keep_efficient(gang, curve_of(session.snapshot, number), sizes, session.policy.mold_efficiency)
     else:
         # Malleable: minimums go to everyone in order first (rule 1), and surplus is shared out at the end of the cycle.
         sizes = [tuple(role.sizes.least for role in gang.roles)]
@@ -338,6 +339,25 @@ def least_length(session: Session, row: int) -> int:
         elastic_members(gang, tuple(getattr(role.sizes, end) for role in gang.roles)) for end in ("most", "least")
     )
     return scaled_us(int(pending.length_us[row]), curve, most, least)
+
+
+def keep_efficient(
+    gang: Gang, curve: Speedup, sizes: list[tuple[int, ...]], efficiency: float
+) -> list[tuple[int, ...]]:
+    """Sizes at which a device does at least so much of what one does at the minimum (rule 16, molding).
+
+    Once started it keeps its size, so that devices which hardly help it are lost to everybody until it ends.
+    """
+    least = tuple(role.sizes.least for role in gang.roles)
+    m = elastic_members(gang, least)
+    speed = speedup_at(curve, m)
+    kept = []
+    for each in sizes:
+        n = elastic_members(gang, each)
+        # S(n)·m ≥ e·S(m)·n, without a division; a hair of slack, since tables are decimal.
+        if each == least or speedup_at(curve, n) * m >= efficiency * speed * n * (1 - 1e-9):
+            kept.append(each)
+    return kept or [least]
 
 
 def list_sizes(gang: Gang, room: int) -> list[tuple[int, ...]]:
