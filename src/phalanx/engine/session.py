@@ -146,6 +146,11 @@ class Session:
         """What one member of a role needs."""
         return find_need(self.fleet, gang.roles[role].shape)
 
+    @property
+    def charged(self) -> int:
+        """How often anything changed hands in this plan so far."""
+        return len(self._charges)
+
     def charge(self, queue: int, user: int, units: IntArray) -> None:
         """Somebody takes, or with negative units gives back."""
         self.limits.charge(queue, user, units)

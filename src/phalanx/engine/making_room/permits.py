@@ -78,6 +78,7 @@ class Permits:
         self.session, self.reclaimable, self.policy = session, reclaimable, session.policy
         self.now = session.snapshot.now_us
         self.wake_us = NEVER  # a turn ends then
+        self._loans: dict[tuple[int, int, bool], tuple[tuple[int, int], list[Loan]]] = {}
 
     def claimant(self, turns: Turns, turn: int, asked: IntArray, *, owner: bool) -> Claimant:
         """The rights of a turn; of several gangs that start together, of the one that came last."""
@@ -92,6 +93,15 @@ class Permits:
 
     def list_loans(self, who: Claimant) -> list[Loan]:
         """Surplus that may be called back, in the order in which it should be."""
+        # By who asks, not for what: in most passes nobody gives or starts between one claimant and the next, and
+        # hundreds of them would be told the same.
+        asks, stamp = (who.queue, who.priority, who.owner), (self.session.taken_back, self.session.charged)
+        known = self._loans.get(asks)
+        if known is None or known[0] != stamp:
+            known = self._loans[asks] = (stamp, self._list_loans(who))
+        return list(known[1])
+
+    def _list_loans(self, who: Claimant) -> list[Loan]:
         found: list[Loan] = []
         present = [occupant for occupant in self.reclaimable.occupants if not (occupant.gone or occupant.moved)]
         lending = [occupant for occupant in present if self.may_borrow_from(who, occupant)]  # before anything is taken
