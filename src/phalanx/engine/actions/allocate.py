@@ -116,16 +116,18 @@ class Walk:
 
     def _pass_one_by_one(self, order: IntArray, *, fill: bool, until_start: bool) -> int:
         """The same turn by turn: below some dozens of turns that is cheaper than arrays."""
-        # Whoever may take room is not dismissed for lack of free places:
-        # `RoomFinder.might_help` is asked in blocks only.
-        dismissals = self.dismissals if self.finder is None else None
+        dismissals, finder = self.dismissals, self.finder
         columns = (order, self.turns.key_index[order], self.turns.size[order])
         for at, (turn, index, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             mode = self.mode[index]
             # Those who fill in another order come later, in `run`.
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
-            if dismissals is not None:
+            if dismissals is not None and finder is not None:
+                # Whoever may take room is dismissed only if that is known to fail as well.
+                if mode == FILL and size > dismissals.ceiling(turn) and finder.is_hopeless(turn):
+                    continue
+            elif dismissals is not None:
                 if mode == FILL and size > dismissals.ceiling(turn):
                     continue
                 if self.limit_caps is not None and size > self.limit_caps[self.turns.queue[turn], index]:

@@ -92,6 +92,12 @@ class RoomFinder:
         wanted: BoolArray = looked & ~known
         return wanted
 
+    def is_hopeless(self, turn: int) -> bool:
+        """Whether taking room is known to fail for a turn that fills: the same of one turn."""
+        row = 1, self._class[turn]
+        stays = self.turns.length_us[turn] if self.turns.proven[turn] else HUGE
+        return bool(self.turns.size[turn] >= self._failed[row] and stays >= self._stayed[row])
+
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
         # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
