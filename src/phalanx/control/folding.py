@@ -14,7 +14,7 @@ from phalanx.control.leaving import requeue
 from phalanx.control.records import Record
 from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep_busy, past_of, seat, unseat
 from phalanx.control.tables import Tables
-from phalanx.engine.actions.divide import COOL_LEAST_US, COOL_PAUSES
+from phalanx.engine.dividing.division import COOL_LEAST_US, COOL_PAUSES
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import IntArray

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
-from phalanx.engine.actions.divide import Division
 from phalanx.engine.actions.evacuate import evacuate
 from phalanx.engine.actions.pins import grow_pinned, shrink_pinned
 from phalanx.engine.actions.repair import repair_degraded
 from phalanx.engine.calendar.long import LongCalendar
 from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.calendar.short import ShortCalendar
+from phalanx.engine.dividing.division import Division
 from phalanx.engine.feasibility import find_impossible, judge_gated, list_newly_judged
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.order.turns import Turns, order_turns
@@ -97,12 +97,12 @@ def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: 
 def _hand_out(transaction: Transaction, walk: Walk) -> list[int | None]:
     """Pinned sizes and surplus; the answer is when to look again."""
     session, reclaimable = transaction.session, transaction.reclaimable
-    ahead_us = walk.calendar.next_start_us()
     if session.snapshot.pins:
         shrink_pinned(transaction)
     # After the starts, which may sit on seats that are being vacated; before growth, which may not (decision 6).
     transaction.set_aside()
     if session.snapshot.pins:
+        walk.calendar.look_ahead()  # what is kept for somebody is not for a pin either
         grow_pinned(transaction, walk.calendar)
         transaction.set_aside()
     wakes: list[int | None] = []
@@ -110,7 +110,7 @@ def _hand_out(transaction: Transaction, walk: Walk) -> list[int | None]:
         wakes += [walk.finder.wake_us, walk.finder.permits.wake_us]
     # Somebody was evicted: it may find another place at this same instant, before anybody grows into it.
     if not session.policy.moldable and not any(occupant.gone for occupant in reclaimable.occupants):
-        division = Division(transaction, walk.calendar, ahead_us)
+        division = Division(transaction, walk.calendar)
         division.run()
         wakes.append(division.wake_us)
     return wakes

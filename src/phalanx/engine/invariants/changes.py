@@ -162,26 +162,30 @@ def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: 
     # Only elastic roles may change at all; `check_claim` finds a rigid role of another size.
     grown = _members(gang, change.after) - _members(gang, change.before)
     match decision.cause:
-        case Cause.LOAN | Cause.GUEST:
-            if change.gained or grown >= 0:
-                yield Violation(Promise.SIZE, f"{story}: it gives back nothing, or gets something for it")
-            # A pinned gang has no surplus: a person said how large it shall be (rule 15, resize).
-            if pin is not None:
-                yield Violation(Promise.SIZE, f"{story}, and a person pinned it at {pin}")
+        # Of a share two are told: who gets there, and who gives for it. Who gets by balance is told of growth, later.
+        case Cause.SHARE if grown > 0:
+            yield from _check_growth(snapshot, change, policy, story, rests=False)
+        case Cause.LOAN | Cause.GUEST | Cause.SHARE | Cause.BALANCE:
+            yield from _check_given(change, pin, grown, story)
         case Cause.PIN:
             # On the way to a pinned size there are no stops: it is reached or left alone.
             if pin is None or _members(gang, change.after) != pin:
                 yield Violation(Promise.SIZE, f"{story}, and {pin} is wanted")
-        case Cause.SHARE | Cause.BALANCE if grown < 0:
-            if change.gained or pin is not None:
-                yield Violation(Promise.SIZE, f"{story}: it gets something for it, or a person pinned it")
-        case Cause.GROW | Cause.SHARE:
-            yield from _check_growth(snapshot, change, policy, story, rests=decision.cause is Cause.GROW)
+        case Cause.GROW:
+            yield from _check_growth(snapshot, change, policy, story, rests=True)
         case Cause.DRAIN:
             yield from _check_left(snapshot, change, story)
         # Preempt, reclaim and turn take whole gangs; a resize for one of them would be half a gang.
         case _:
             yield Violation(Promise.SIZE, f"{story}: that takes a whole gang")
+
+
+def _check_given(change: Change, pin: int | None, grown: int, story: str) -> Iterator[Violation]:
+    if change.gained or grown >= 0:
+        yield Violation(Promise.SIZE, f"{story}: it gives back nothing, or gets something for it")
+    # A pinned gang has no surplus: a person said how large it shall be (rule 15, resize).
+    if pin is not None:
+        yield Violation(Promise.SIZE, f"{story}, and a person pinned it at {pin}")
 
 
 def _check_growth(

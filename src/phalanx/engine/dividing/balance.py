@@ -1,0 +1,114 @@
+"""Surplus goes from one running gang to another, where what that saves is worth what it costs (rule 16, balance)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from phalanx.engine.dividing.holders import ANY_SIZE, Holder
+from phalanx.engine.dividing.steps import Steps
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.reclaimable import Release
+from phalanx.engine.room.extend import extend
+from phalanx.engine.room.seats import drop_tail, subtract_seats
+from phalanx.model.plan import Cause
+
+#: What the takers save must be more than so many times what the givers lose: forecasts are not that good.
+SAVED_PER_LOST = 2
+
+
+class Balance:
+    """Shifts surplus between gangs of one queue and priority, which have the same right to it."""
+
+    def __init__(self, steps: Steps) -> None:
+        """After everything else was handed out."""
+        self.session, self.steps = steps.session, steps
+
+    def shift(self, holders: Sequence[Holder]) -> None:
+        """In every group at most one shift a pass."""
+        groups: dict[tuple[int, int], list[Holder]] = {}
+        for holder in holders:
+            steady = holder.occupant is not None and not holder.resting and not holder.gained
+            if steady and not holder.several:
+                groups.setdefault((holder.queue, holder.gang.priority), []).append(holder)
+        for group in groups.values():
+            # Somebody must have something to give and somebody a larger size: before any worth is worked out.
+            gives = any(holder.members > holder.floor for holder in group)
+            if gives and len(group) > 1:
+                self._shift_within(group)
+
+    def _shift_within(self, group: list[Holder]) -> None:
+        down = min(holder.fall() for holder in group if holder.members > holder.floor)
+        # Most passes end here: nobody gains more by a step than the one who would miss it least loses.
+        if not any(holder.climb(holder.members)[0] > down for holder in group):
+            return
+        target = divide(group)
+        takers = [holder for holder in group if target[holder.number] > holder.members]
+        givers = [holder for holder in group if target[holder.number] < holder.members]
+        if takers and givers and is_worth_it(takers, givers, target):
+            self._carry_out(takers, givers, target)
+
+    def _carry_out(self, takers: list[Holder], givers: Sequence[Holder], target: dict[int, int]) -> None:
+        """The givers shrink; the takers grow into it when the seats are empty, as into any free room."""
+        releases = []
+        for giver in givers:
+            assert giver.occupant is not None
+            shape, seats = giver.gang.roles[giver.role].shape, giver.seats[giver.role]
+            left = drop_tail(self.session.fleet, shape, seats, giver.members - target[giver.number])
+            releases.append(Release(giver.occupant, (subtract_seats(seats, left),), Cause.BALANCE, whole=False))
+        # Nobody gives for somebody who then finds no place: topology may forbid what the sums allow.
+        view = self.steps.trial(NEVER, releases)
+        for taker in takers:
+            if extend(view, taker.gang, taker.seats, taker.role, target[taker.number] - taker.members) is None:
+                return
+        for giver, release in zip(givers, releases, strict=True):
+            self.steps.transaction.give(release, takers[0].number)
+            assert giver.occupant is not None
+            giver.sit(giver.occupant.seats)
+            giver.resting = True
+        self.steps.transaction.set_aside()
+        self.steps.forget()
+
+
+def divide(group: list[Holder]) -> dict[int, int]:
+    """Members of each, if all that a group holds above its floors were handed out anew by worth."""
+    target = {holder.number: holder.floor for holder in group}
+    room = sum((holder.members - target[holder.number]) * holder.weight for holder in group)
+    steps = []
+    for holder in group:
+        gain, size = holder.climb(target[holder.number])
+        if gain > 0:
+            steps.append((-gain, holder.number, holder, size))
+    heapify(steps)
+    while steps and room > 0:
+        _, number, holder, size = heappop(steps)
+        most = ANY_SIZE
+        if (size - target[number]) * holder.weight > room:
+            # Too large a step for what is left; perhaps a smaller one.
+            most = target[number] + room // holder.weight
+        else:
+            room -= (size - target[number]) * holder.weight
+            target[number] = size
+        gain, size = holder.climb(target[number], most)
+        if gain > 0:
+            heappush(steps, (-gain, number, holder, size))
+    return target
+
+
+def is_worth_it(takers: Sequence[Holder], givers: Sequence[Holder], target: dict[int, int]) -> bool:
+    """Whether what the takers save is enough more than what the givers lose, pauses included.
+
+    A giver does not lose for ever: what it gave comes back when the takers are done, which is when they expect to
+    be. Judged as if it were for good, a long gang would keep most of a cluster to its end.
+    """
+    saved = sum(h.prospect.expected_us(h.members) - h.prospect.expected_us(target[h.number]) for h in takers)
+    weights = [target[h.number] * h.weight for h in takers]
+    until = sum(w * h.prospect.expected_us(target[h.number]) for w, h in zip(weights, takers, strict=True))
+    until /= sum(weights)
+    lost = 0.0
+    for giver in givers:
+        prospect, less = giver.prospect, target[giver.number]
+        for_good = prospect.expected_us(less) - prospect.expected_us(giver.members)
+        lent = 2 * prospect.pause_us + until * (1 - prospect.speed(less) / prospect.speed(giver.members))
+        lost += min(for_good, lent)
+    return saved > SAVED_PER_LOST * lost

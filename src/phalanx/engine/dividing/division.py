@@ -1,0 +1,248 @@
+"""Dividing surplus (rule 16): shares first, then the rest to whoever's next step is worth most.
+
+`shares` brings gangs to the sizes that their dates need. What is left goes, step by step, where `engine.worth` says
+that it is worth most. Those who start in this plan get theirs at once, without a pause; those who run get more only if
+the time they save is longer than the pause it costs. Room under a reservation may be lent until its owner comes;
+whoever takes it is told. Then `balance` looks whether surplus is in the right hands.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from heapq import heapify, heappop, heappush
+
+from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.curves import curve_of
+from phalanx.engine.dividing.balance import Balance
+from phalanx.engine.dividing.holders import ANY_SIZE, Holder
+from phalanx.engine.dividing.shares import Shares
+from phalanx.engine.dividing.steps import Steps
+from phalanx.engine.fairshare import StandingKey
+from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.making_room.permits import prospect_of
+from phalanx.engine.room.seats import elastic_members, sizes_of
+from phalanx.engine.transaction import Transaction
+from phalanx.engine.worth import SHORTEST_US, Prospect
+from phalanx.model.fleet import IntArray
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Bind, Seats
+from phalanx.perfmodel.speedup import scaled_us
+
+#: After a resize a gang does not grow for this long, or for two pauses if that is more (rule 16); shares excepted.
+COOL_LEAST_US = 60_000_000
+COOL_PAUSES = 2
+
+#: (standing of its queue, worth per unit, gained so far), number, who, role, size: whoever is first gets it.
+_Step = tuple[tuple[StandingKey, float, int], int, Holder, int, int]
+
+
+class Division:
+    """Hands surplus out, after everybody had a chance to start."""
+
+    def __init__(self, transaction: Transaction, calendar: Calendar) -> None:
+        """Nothing is looked at yet."""
+        self.session, self.transaction = transaction.session, transaction
+        self.now = self.session.snapshot.now_us
+        self.wake_us = NEVER
+        self.steps = Steps(transaction, calendar)
+        self._many_queues = False
+        self._kept = 0  # units that shares wait for
+
+    def run(self) -> None:
+        """Shares first, then the rest, step by step; then between those who run."""
+        holders = [*self._starters(), *self._runners()]
+        if not holders:
+            return
+        coming = self.steps.count_coming()
+        if any(holder.date_us is not None for holder in holders):
+            shares = Shares(self.steps, holders, coming)
+            shares.hand_out()
+            self._kept = shares.kept
+        self.transaction.set_aside()
+        self._hand_out([holder for holder in holders if not holder.resting])
+        # Seats in transit have not found their next user yet, who may be one that would be given to here.
+        if "shrink" in self.session.policy.takes and not coming and not self._kept:
+            Balance(self.steps).shift(holders)
+        for holder in holders:
+            self._finish(holder)
+
+    # ------------------------------------------------------------------ who
+
+    def _starters(self) -> list[Holder]:
+        snapshot, found = self.session.snapshot, []
+        for at, bind in enumerate(self.session.binds):
+            gang = snapshot.gangs[bind.gang]
+            if not gang.elastic:
+                continue
+            queue, user = self.session.owner_of(bind.gang)
+            # Rule 7: only a stated or predicted walltime proves an end. The default plans the calendar and proves
+            # nothing, so such a gang grows beside reservations, or as a guest.
+            gone_us = self.now + bind.length_us if self.session.proven(bind.gang) else NEVER
+            prospect = partial(self._prospect_of_bind, bind)
+            holder = Holder(
+                bind.gang, gang, queue, user, bind.seats, prospect, gone_us, self.steps.weigh_role, None, at
+            )
+            holder.guest, holder.pinned = bind.guest, snapshot.pins.get(bind.gang)
+            found.append(self._with_date(holder))
+        return found
+
+    def _prospect_of_bind(self, bind: Bind) -> Prospect:
+        snapshot, gang = self.session.snapshot, self.session.snapshot.gangs[bind.gang]
+        members = elastic_members(gang, sizes_of(bind.seats))
+        curve, weigh = curve_of(snapshot, bind.gang), self.session.policy.weigh
+        return Prospect(gang, curve, weigh, members, bind.length_us, gang.startup_us)
+
+    def _runners(self) -> list[Holder]:
+        reclaimable, snapshot, found = self.session.reclaimable, self.session.snapshot, []
+        if reclaimable is None or not self.session.policy.grows:
+            return []
+        for occupant in reclaimable.occupants:
+            # A moved gang restores from its snapshot first; a pinned one has the size that somebody wants.
+            if not occupant.gang.elastic or occupant.gone or occupant.moved or occupant.exact:
+                continue
+            cool_us = int(snapshot.running.cool_until_us[occupant.row])
+            if occupant.changed:  # its rest begins with this plan
+                cool_us = self.now + max(COOL_LEAST_US, COOL_PAUSES * occupant.gang.resize_pause_us)
+            if cool_us > self.now:
+                # Nothing happens when a rest is over, so that nobody would look again: the plan has to say when
+                # (rule 5).
+                self.wake_us = min(self.wake_us, cool_us)
+            if occupant.changed:  # who has been told of one size in this plan is not told of another
+                continue
+            holder = Holder(
+                occupant.number,
+                occupant.gang,
+                occupant.queue,
+                occupant.user,
+                occupant.seats,
+                partial(prospect_of, self.session, occupant),
+                occupant.end_us,
+                self.steps.weigh_role,
+                occupant,
+            )
+            holder.guest, holder.resting = occupant.guest, cool_us > self.now
+            found.append(self._with_date(holder))
+        return found
+
+    def _with_date(self, holder: Holder) -> Holder:
+        gang = holder.gang
+        if gang.deadline_us is not None and self.session.policy.deadlines:
+            holder.date_us = gang.submit_us + gang.deadline_us
+        return holder
+
+    # ------------------------------------------------------------------ the rest
+
+    def _hand_out(self, holders: list[Holder]) -> None:
+        """Whoever's next step is worth most, again and again, until nothing fits."""
+        idle = self.steps.count_idle()
+        # A step takes at least one member's units; most passes of a busy cluster end here.
+        holders = [holder for holder in holders if holder.weight <= idle]
+        self._many_queues = len({holder.queue for holder in holders}) > 1
+        steps = [step for holder in holders if (step := self._best_step(holder, idle)) is not None]
+        heapify(steps)
+        while steps:
+            key, number, holder, role, size = heappop(steps)
+            if self._many_queues and self._standing(holder) != key[0]:
+                # The standing of its queue has moved since, and with it everybody's of that queue.
+                heappush(steps, ((self._standing(holder), *key[1:]), number, holder, role, size))
+                continue
+            units = (size - holder.seats[role].members) * holder.weight
+            if idle - units < self._kept or not self.steps.enlarge(holder, role, size):
+                # Who found no room for this size may find some for less: within this loop room only shrinks.
+                holder.most = size - 1
+            else:
+                idle = self.steps.count_idle()
+            step = self._best_step(holder, idle)
+            if step is not None:
+                heappush(steps, step)
+
+    def _standing(self, holder: Holder) -> StandingKey:
+        # Rule 11 (growth): entitlement only orders who grows first between queues; limits and reservations bound it.
+        return self.session.standing.key(holder.queue) if self._many_queues else ()
+
+    def _best_step(self, holder: Holder, idle: int) -> _Step | None:
+        """The later size that is worth most per device, since curves need not be concave; None if none is worth it."""
+        if holder.several:
+            role, size = self._next_of_several(holder)
+            more = size - holder.seats[role].members
+            if more <= 0:
+                return None
+            worth, weight = holder.prospect.worth, self.steps.weigh_role(holder.gang, role)
+            gain = (worth(holder.members + more) - worth(holder.members)) / (more * weight)
+        else:
+            role = holder.role
+            # No further than what is idle in all: larger sizes need not be tried, one by one, to find that out.
+            most = min(holder.most, holder.members + idle // holder.weight)
+            # A gang that starts pinned grows up to its wish here and no further; one that runs pinned is not here.
+            gain, size = holder.climb(holder.members, most if holder.pinned is None else min(most, holder.pinned))
+        if gain <= 0:
+            return None
+        gained = sum(sizes_of(holder.seats)) - holder.had
+        # Rounded, since gains are floats: equal gangs must tie exactly, and then take turns by who has gained least.
+        key = (self._standing(holder), -float(f"{gain:.12e}"), gained)
+        return key, holder.number, holder, role, size
+
+    def _next_of_several(self, holder: Holder) -> tuple[int, int]:
+        """The next size of the role furthest from its most, so that roles grow together; equal ones by index."""
+        steps = []
+        for index, role in enumerate(holder.gang.roles):
+            now = holder.seats[index].members
+            larger = next((size for size in role.sizes.allowed if size > now), ANY_SIZE)
+            if role.sizes.elastic and larger <= holder.most and larger < ANY_SIZE:
+                steps.append((now / role.sizes.most, index, larger))
+        return min(steps)[1:] if steps and holder.pinned is None else (holder.role, 0)
+
+    # ------------------------------------------------------------------ results
+
+    def _finish(self, holder: Holder) -> None:
+        # Nothing was gained, so nothing is told: a resize to the same size would cost a pause.
+        if not holder.gained:
+            return
+        if holder.occupant is None:
+            self._rebind(holder)
+            return
+        lent = any(gone_us == self.now + 1 for _, gone_us in holder.gained)
+        # Judged once, by what it got in the end. One pause is paid for all its steps, so no step alone could answer.
+        if lent and not self._pays_back(holder, self.steps.ahead_us):
+            self.steps.revert(holder)
+            return
+        occupant = holder.occupant
+        occupant.seats, occupant.cause, occupant.grown_as = holder.seats, holder.cause, holder.guest
+
+    def _pays_back(self, holder: Holder, until_us: int) -> bool:
+        """Whether room that has to go back at an instant saves more than the two pauses it costs."""
+        assert holder.occupant is not None
+        if until_us <= self.now + SHORTEST_US or until_us >= holder.occupant.end_us:
+            return True
+        before, speed = holder.prospect.speed(holder.prospect.members), holder.prospect.speed(holder.members)
+        pause_us = holder.prospect.pause_us
+        # Until then it works (span - pause) at the new speed, and then pays a second pause to shrink, in which it would
+        # have worked at the old one. More than span at the old speed, or it stays.
+        span = until_us - self.now
+        return (span - pause_us) * speed - pause_us * before > span * before
+
+    def _rebind(self, holder: Holder) -> None:
+        """A start at its final size, ranks in topology order."""
+        fleet, bind = self.session.fleet, self.session.binds[holder.at]
+        most = elastic_members(holder.gang, tuple(role.sizes.most for role in holder.gang.roles))
+        # From what was stated at the largest size (rule 6), not from the length at
+        # its least: scaling twice rounds twice.
+        length = scaled_us(self.session.length_of(holder.number), holder.prospect.curve, most, holder.members)
+        seats = tuple(
+            # Nobody has a rank yet, so neighbours may get neighbouring ones. A gang that runs
+            # keeps its ranks: new members come last.
+            each if _grouped(holder.gang, each.role) else _in_topology_order(fleet.walk_rank, each)
+            for each in holder.seats
+        )
+        self.session.binds[holder.at] = Bind(bind.gang, seats, length, holder.guest)
+
+
+def _grouped(gang: Gang, role: int) -> bool:
+    """Whether ranks stand in groups, which an order of nodes would tear apart."""
+    segment = gang.roles[role].topology.segment or gang.topology.segment
+    return segment is not None and segment.size > 1
+
+
+def _in_topology_order(rank: IntArray, seats: Seats) -> Seats:
+    order = rank[seats.nodes].argsort(kind="stable")
+    return Seats(seats.role, seats.nodes[order], seats.counts[order], seats.devices[order], seats.members)

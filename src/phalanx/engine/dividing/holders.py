@@ -1,0 +1,113 @@
+"""Elastic gangs among whom surplus is divided, with the sizes each might have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from phalanx.engine.reclaimable import Occupant
+from phalanx.engine.room.seats import elastic_members, sizes_of
+from phalanx.engine.worth import Prospect
+from phalanx.model.gang import Gang
+from phalanx.model.plan import Cause, Guest, Seats
+
+#: Sizes nearer to each other than this part of a gang are not told apart: a pause for one member of forty is wasted.
+STEP_PARTS = 8
+#: No bound on a size.
+ANY_SIZE = 1 << 30
+
+
+@dataclass(slots=True, eq=False)
+class Holder:
+    """An elastic gang among whom surplus is divided."""
+
+    number: int
+    gang: Gang
+    queue: int
+    user: int
+    seats: tuple[Seats, ...]
+    find_prospect: Callable[[], Prospect]  # asked once and when it matters: most passes divide nothing
+    gone_us: int
+    weigh_role: Callable[[Gang, int], int]  # units that a member of a role takes
+    occupant: Occupant | None = None  # None: it starts in this plan
+    at: int = -1  # its bind, if it starts
+    date_us: int | None = None
+    resting: bool = False  # it was resized not long ago
+    pinned: int | None = None  # the size that somebody wants of one that starts
+    guest: Guest = Guest.NO
+    gained: list[tuple[Seats, int]] = field(default_factory=list)  # with the instant until which they are taken
+    had: int = 0  # members of all roles before anything was gained
+    most: int = ANY_SIZE  # larger sizes of its role found no room
+    share: int = 0  # members that its date needs; 0: it has none, or cannot be met
+    cause: Cause = Cause.GROW
+    role: int = 0  # its elastic role; of several the first
+    several: bool = False  # more than one role is elastic: they grow together, and shares and balance leave it alone
+    weight: int = 1  # units that a member of its role takes
+    members: int = 0  # of all its elastic roles
+    _prospect: Prospect | None = None
+
+    def __post_init__(self) -> None:
+        """What is asked many times is worked out once."""
+        elastic = [index for index, role in enumerate(self.gang.roles) if role.sizes.elastic]
+        self.role, self.several = elastic[0], len(elastic) > 1
+        self.weight = self.weigh_role(self.gang, self.role)
+        self.had = sum(sizes_of(self.seats))
+        self.sit(self.seats)
+
+    def sit(self, seats: tuple[Seats, ...]) -> None:
+        """It has these seats from here on."""
+        self.seats = seats
+        self.members = elastic_members(self.gang, sizes_of(seats))
+
+    @property
+    def prospect(self) -> Prospect:
+        """How long it takes at each size, and what that is worth."""
+        if self._prospect is None:
+            self._prospect = self.find_prospect()
+        return self._prospect
+
+    @property
+    def least(self) -> int:
+        """The smallest size of its role."""
+        return self.gang.roles[self.role].sizes.least
+
+    @property
+    def floor(self) -> int:
+        """What nobody takes from it: its least, or the share that its date needs."""
+        return max(self.share, self.least)
+
+    def list_larger(self, members: int, most: int = ANY_SIZE) -> list[int]:
+        """Sizes of its one role above a size, far enough from it and from each other to be worth a pause."""
+        found: list[int] = []
+        last = members
+        allowed = self.gang.roles[self.role].sizes.allowed
+        for size in allowed:
+            if size <= members:
+                continue
+            if size > most:
+                break
+            if size - last >= last // STEP_PARTS:
+                found.append(size)
+                last = size
+        # The largest is always one: who is offered 9 of 10 and could have 10 is offered 10.
+        top = next((size for size in reversed(allowed) if size <= most), members)
+        if top > last:
+            found.append(top)
+        return found
+
+    def climb(self, members: int, most: int = ANY_SIZE) -> tuple[float, int]:
+        """The step up from a size that is worth most per unit, and to which size: curves need not be concave."""
+        best, worth, weight = (0.0, members), self.prospect.worth, self.weight
+        now = worth(members)
+        for size in self.list_larger(members, most):
+            gain = (worth(size) - now) / ((size - members) * weight)
+            if gain > best[0]:
+                best = (gain, size)
+        return best
+
+    def fall(self) -> float:
+        """What the next step down is worth, per unit."""
+        had, floor = self.members, self.floor
+        below = [size for size in self.gang.roles[self.role].sizes.allowed if floor <= size < had]
+        less = next((size for size in reversed(below) if had - size >= had // STEP_PARTS), floor)
+        return (self.prospect.worth(had) - self.prospect.worth(less)) / ((had - less) * self.weight)

@@ -1,0 +1,136 @@
+"""Shares: the sizes that dates need, before anything else is divided.
+
+A gang with a date that can still be met has a *share*: the smallest size that meets it from now on. Nobody owns one:
+whose are granted is found anew in every pass, the least device time first, from what all of them hold together and
+what is idle. Whoever is below its share gets there with free room, else with surplus that running gangs hold above
+their own; what is still missing then is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from phalanx.engine.dividing.holders import Holder
+from phalanx.engine.dividing.steps import Steps
+from phalanx.engine.making_room.loans import Loan, call_back_tails
+from phalanx.engine.making_room.permits import Claimant, Permits
+from phalanx.engine.reclaimable import Release
+from phalanx.engine.room.extend import extend
+from phalanx.model.fleet import IntArray
+from phalanx.model.plan import Cause, Guest
+
+
+def find_share(holder: Holder, now_us: int) -> int:
+    """The smallest size that meets its date from now on; 0 if it has no date, or none does."""
+    if holder.date_us is None or holder.several:
+        return 0
+    for size in holder.gang.roles[holder.role].sizes.allowed:
+        if now_us + holder.prospect.expected_us(size) <= holder.date_us:
+            return size
+    return 0
+
+
+class Shares:
+    """Hands shares out."""
+
+    def __init__(self, steps: Steps, holders: Sequence[Holder], coming: int) -> None:
+        """`coming`: units on seats that are being vacated."""
+        self.session, self.steps, self.holders = steps.session, steps, holders
+        self.coming = coming
+        self.kept = 0  # units that shares wait for
+
+    def hand_out(self) -> None:
+        """Bring everybody whose date needs more to the size that it needs."""
+        granted = self._grant()
+        for holder in granted:
+            if holder.share > holder.members:
+                self._reach(holder)
+                # Still short of it: what is free and what comes free is for this one, until it has all of it.
+                self.kept += max(0, holder.share - holder.members) * holder.weight
+
+    def _grant(self) -> list[Holder]:
+        """Whose dates are met out of all that is held above minimums, is idle or comes; the least device time first."""
+        dated: list[tuple[float, int, Holder]] = []
+        room = self.coming + self.steps.count_idle()
+        for holder in self.holders:
+            holder.share = find_share(holder, self.steps.now)
+            room += (holder.seats[holder.role].members - holder.least) * holder.weight
+            if holder.share:
+                cost = holder.share * holder.weight * holder.prospect.expected_us(holder.share)
+                dated.append((cost, holder.number, holder))
+        dated.sort(key=lambda each: each[:2])
+        for _, _, holder in dated:
+            more = (holder.share - holder.least) * holder.weight
+            # Whoever is granted none keeps its least, and what it holds above that is for the others.
+            if more > room:
+                holder.share = 0
+            else:
+                room -= more
+        return [holder for _, _, holder in dated]
+
+    def _reach(self, holder: Holder) -> None:
+        if self.steps.enlarge(holder, holder.role, holder.share):
+            holder.cause = Cause.SHARE
+            return
+        if "shrink" not in self.session.policy.takes:
+            return
+        count = holder.share - holder.seats[holder.role].members
+        # Seats that are being vacated are for whoever is next when they are free, and nobody gives twice for one thing.
+        coming = min(count, self.coming // holder.weight)
+        self.coming -= coming * holder.weight
+        if count > coming:
+            self._call_in(holder, count - coming, wait=bool(coming))
+
+    def _call_in(self, holder: Holder, count: int, *, wait: bool) -> None:
+        """Surplus above everybody's own share comes back for somebody whose date needs it."""
+        asked = self.session.need_of(holder.gang, holder.role).vector * count
+        if self.session.limits.check(holder.queue, holder.user, asked) is not None:
+            return
+        by_number = {other.number: other for other in self.holders}
+        releases = self._find_releases(holder, count, self._list_loans(holder, asked, by_number))
+        if releases is None:
+            return
+        for release in releases:
+            self.steps.transaction.give(release, holder.number)
+            giver = by_number[release.occupant.number]
+            giver.resting = True
+            giver.sit(release.occupant.seats)
+        self.steps.forget()
+        # Whoever starts waits for its whole size where it will sit (a claim); whoever runs grows when the seats are
+        # empty, and goes on with what it has until then.
+        pauses = any(release.occupant.gang.resize_pause_us for release in releases)
+        at_once = not wait and (holder.occupant is None or not pauses)
+        if at_once and self.steps.enlarge(holder, holder.role, holder.share):
+            holder.cause = Cause.SHARE
+
+    def _list_loans(self, holder: Holder, asked: IntArray, by_number: dict[int, Holder]) -> list[Loan]:
+        """What others hold above their own share, by how much they would miss it; with the rights of rule 8."""
+        assert self.session.reclaimable is not None
+        permits = Permits(self.session, self.session.reclaimable)
+        arrival = 0, holder.number
+        who = Claimant(holder.queue, holder.gang.priority, asked, owner=False, attained_us=0, arrival=arrival)
+        loans = []
+        for loan in permits.list_loans(who):
+            other = by_number.get(loan.occupant.number)
+            if other is None or other is holder or loan.occupant.changed:
+                continue
+            members = min(loan.members, loan.occupant.seats[loan.role].members - other.share)
+            if members > 0:
+                loans.append(Loan(loan.occupant, loan.role, members, Cause.SHARE))
+        return sorted(loans, key=lambda loan: _missed(by_number[loan.occupant.number], loan))
+
+    def _find_releases(self, holder: Holder, count: int, loans: list[Loan]) -> list[Release] | None:
+        gone_us = self.steps.now + 1 if holder.guest is Guest.WHOLE else holder.gone_us
+
+        def fits(releases: Sequence[Release]) -> bool:
+            view = self.steps.trial(gone_us, releases)
+            return extend(view, holder.gang, holder.seats, holder.role, count) is not None
+
+        return call_back_tails(self.session.fleet, loans, fits)
+
+
+def _missed(holder: Holder, loan: Loan) -> tuple[int, float, int]:
+    """How much a lender would miss what it may give, per member; of equals the later one gives."""
+    had = holder.members
+    lost = holder.prospect.worth(had) - holder.prospect.worth(had - loan.members)
+    return loan.occupant.priority, round(lost / loan.members, 15), -holder.number
