@@ -189,6 +189,10 @@ class Forward:
 
     def _ahead_us(self) -> int:
         """The next instant at which something happens by itself."""
+        while self._ends and self._is_void(self._ends[0]):
+            # Or everything would be planned anew at an instant at which nothing happens: after a resize of every
+            # second gang that were a fifth of all passes.
+            heapq.heappop(self._ends)
         ahead_us = self._ends[0][0] if self._ends else _NEVER_US
         due_us = self.state.next_due_us()
         if due_us is not None:
@@ -244,12 +248,16 @@ class Forward:
         attempt = self.state.records[end.gang].attempts
         heapq.heappush(self._ends, (end.at_us, self._sequence, attempt, end))
 
-    def _on_end(self, entry: tuple[int, int, int, End]) -> None:
+    def _is_void(self, entry: tuple[int, int, int, End]) -> bool:
+        """Whether it is the end of an attempt that was lost, changed or cancelled meanwhile."""
         _, _, attempt, end = entry
-        record = self.state.records[end.gang]
         # The attempt tells starts apart, `stands` resizes of one attempt: after one the gang ends at another instant.
-        if record.phase is not Phase.RUNNING or record.attempts != attempt or not self.truth.stands(end):
-            return  # an end of an attempt that was lost, changed or cancelled meanwhile
+        return self.state.records[end.gang].attempts != attempt or not self.truth.stands(end)
+
+    def _on_end(self, entry: tuple[int, int, int, End]) -> None:
+        end = entry[-1]
+        if self.state.phase_of(end.gang) is not Phase.RUNNING or self._is_void(entry):
+            return
         if end.ok:
             self.loop.complete(end.gang)
         else:
