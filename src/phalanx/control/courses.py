@@ -10,6 +10,7 @@ from phalanx.control import refusing
 from phalanx.control.folding import fold
 from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
+from phalanx.control.waiting import note_length
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.model.plan import Bind, Cause, Guest, Plan, Resize, Seats
 
@@ -72,7 +73,7 @@ class Courses(Queries):
         past_of(record).left_us = left_us
         if record.phase is Phase.PENDING:  # it queues already; with a time that is proven
             self.thaw()
-            self.pending.columns["length_us"][record.row] = left_us
+            note_length(self, number, record.row, left_us)
             self.pending.columns["proven"][record.row] = True
 
     def sit_on(self, number: int, seats: tuple[Seats, ...], cause: Cause) -> None:

@@ -27,6 +27,7 @@ PENDING: Final[Columns] = {
     "priority": (np.int32, ()),
     "eligible_us": (np.int64, ()),
     "length_us": (np.int64, ()),
+    "least_us": (np.int64, ()),
     "proven": (np.bool_, ()),
     "deadline_us": (np.int64, ()),
     "gate": (np.int8, ()),

@@ -14,6 +14,7 @@ from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.form import form_at_sizes
 from phalanx.model.reason import Code
+from phalanx.perfmodel.speedup import Linear, Table, scaled_us
 
 
 def wait_for_dependencies(state: Tables, number: int, record: Record) -> None:
@@ -45,6 +46,17 @@ def join_group(state: Tables, number: int, record: Record, word: str, wanted: in
         state.groups.complete(index, state.intern(form_at_sizes(state.fleet, tuple(least))))
 
 
+def note_length(state: Tables, number: int, row: int, length_us: int) -> None:
+    """Believed run time of a gang that waits: at its largest size, and what that makes at its least."""
+    columns, roles = state.pending.columns, state.gangs[number].roles
+    columns["length_us"][row] = columns["least_us"][row] = length_us
+    if columns["elastic"][row]:
+        # Here and not in the engine, which would stretch every waiting gang's time by its curve in every pass.
+        points = state.curves.get(number)
+        most, least = (sum(getattr(r.sizes, end) for r in roles if r.sizes.elastic) for end in ("most", "least"))
+        columns["least_us"][row] = scaled_us(length_us, Table(points) if points else Linear(), most, least)
+
+
 def queue_up(state: Tables, number: int, record: Record) -> None:
     """A row in the pending table, with the gate that keeps it from a turn, if any."""
     # Rows move when a table is compacted, and every record must be told where its own has gone.
@@ -72,7 +84,8 @@ def queue_up(state: Tables, number: int, record: Record) -> None:
     if past is not None and past.left_us is not None:
         # It has reported progress: what is left by its own snapshot is better than any walltime (rule 6).
         length, proven = past.left_us, True
-    columns["length_us"][row], columns["proven"][row] = length, proven
+    note_length(state, number, row, length)
+    columns["proven"][row] = proven
     columns["deadline_us"][row] = -1 if gang.deadline_us is None else gang.submit_us + gang.deadline_us
     # `together` covers the start only (rule 15): once evicted, each queues for itself.
     columns["group"][row] = record.group if record.attempts == 0 else -1

@@ -55,6 +55,7 @@ class PendingColumns:
     priority: Int32Array
     eligible_us: IntArray  # the later of submit and the last dependency's end
     length_us: IntArray  # believed run time at the largest size: walltime, prediction or default
+    least_us: IntArray  # the same at the least size
     proven: BoolArray  # whether that was stated or predicted, not the default
     deadline_us: IntArray  # absolute; -1: none
     gate: Int8Array  # a reason code that stops it before any question of room; 0: none

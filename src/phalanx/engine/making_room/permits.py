@@ -101,6 +101,25 @@ class Permits:
             known = self._loans[asks] = (stamp, self._list_loans(who))
         return list(known[1])
 
+    def measure_reach(self, who: Claimant, column: int) -> int:
+        """No less than all that it might be given of a kind, whatever guarantees, time and places then forbid."""
+        takes, total = self.policy.takes, 0
+        for occupant in self.reclaimable.occupants:
+            if occupant.gone or occupant.moved:
+                continue
+            same = occupant.queue == who.queue
+            over = same and who.priority > occupant.priority and "preempt" in takes
+            victim = occupant.gang.preemptible and (over or (not same and "reclaim" in takes))
+            turn = self.policy.quantum_us is not None
+            whole = victim or turn or (who.owner and occupant.guest is Guest.WHOLE)
+            if not whole and not self.may_borrow_from(who, occupant):
+                continue
+            for role, seats in enumerate(occupant.seats):
+                members = seats.members if whole else occupant.surplus(role)
+                if members:
+                    total += members * int(self.session.need_of(occupant.gang, role).vector[column])
+        return total
+
     def _list_loans(self, who: Claimant) -> list[Loan]:
         found: list[Loan] = []
         present = [occupant for occupant in self.reclaimable.occupants if not (occupant.gone or occupant.moved)]

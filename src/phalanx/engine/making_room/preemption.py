@@ -39,6 +39,7 @@ from phalanx.perfmodel.speedup import scaled_us
 #: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
 EXACT_VICTIMS = 10
 HUGE = 1 << 60
+_NOTHING = np.zeros(0, dtype=np.int64)
 #: Nobody is woken for less than this.
 LATER_US = 1_000_000
 
@@ -67,14 +68,21 @@ class RoomFinder:
         pending = session.snapshot.pending
         # Gangs of one queue, priority and placement key have the same rights over the same places: if one found
         # nothing, a larger one will not. That is what keeps a long queue from searching once per gang.
-        kinds = np.stack([turns.queue, pending.priority[turns.rows], turns.key_index]) if len(turns) else None
-        self._class = np.zeros(0, dtype=np.int64) if kinds is None else np.unique(kinds, axis=1, return_inverse=True)[1]
-        self._class = self._class.reshape(-1)
+        columns = turns.queue.tolist(), pending.priority[turns.rows].tolist(), turns.key_index.tolist()
+        classes: dict[tuple[int, int, int], int] = {}
+        numbers = [classes.setdefault(kind, len(classes)) for kind in zip(*columns, strict=True)]
+        self._class = np.array(numbers, dtype=np.int64)
         # The least size that found no help, for those who fill and those who do not, by class of equal rights;
         # of those who fill, only for whoever stays at least as long.
-        self._failed = np.full((2, int(self._class.max(initial=-1)) + 1), HUGE, dtype=np.int64)
+        self._failed = np.full((2, len(classes)), HUGE, dtype=np.int64)
         # Fillers differ in one more way: who stays shorter may fit before the shadow where a longer one did not.
         self._stayed = np.zeros_like(self._failed)
+        # One kind is enough to say no, and what everybody asks for is devices.
+        self._column = max(0, session.fleet.device_column)
+        self._by_one: list[int] | None = None
+        self._reach: dict[tuple[int, int, bool], int] = {}  # what is free and what might be given, by rights
+        self._most = np.full_like(self._failed, -1)  # the largest size of a class that this is enough for
+        self._measured = (-1, -1)
 
     def forget(self) -> None:
         """Room was given back: whoever failed may try again."""
@@ -90,16 +98,53 @@ class RoomFinder:
         gone = np.where(self.turns.proven[block], self.turns.length_us[block], HUGE)
         known: BoolArray = (self.turns.size[block] >= self._failed[at]) & (gone >= self._stayed[at])
         wanted: BoolArray = looked & ~known
+        self._forget_reach()
+        for index in np.flatnonzero(wanted & (self._most[at] < 0)).tolist():
+            self._find_most(int(block[index]), filling=bool(modes[index]))
+        wanted &= self.turns.size[block] <= self._most[at]
         return wanted
 
     def is_hopeless(self, turn: int) -> bool:
         """Whether taking room is known to fail for a turn that fills: the same of one turn."""
         row = 1, self._class[turn]
         stays = self.turns.length_us[turn] if self.turns.proven[turn] else HUGE
-        return bool(self.turns.size[turn] >= self._failed[row] and stays >= self._stayed[row])
+        if self.turns.size[turn] >= self._failed[row] and stays >= self._stayed[row]:
+            return True
+        return not self._in_reach(turn, filling=True)
+
+    def _in_reach(self, turn: int, *, filling: bool) -> bool:
+        """Whether all that is free and all that it might be given were enough, in one piece: most searches end here."""
+        return int(self.turns.size[turn]) <= self._find_most(turn, filling=filling)
+
+    def _find_most(self, turn: int, *, filling: bool) -> int:
+        """No turn of its class that is larger can be in reach."""
+        self._forget_reach()
+        at = int(filling), int(self._class[turn])
+        if self._most[at] < 0:
+            session, index = self.session, int(self.turns.key_index[turn])
+            if self._by_one is None:
+                self._by_one = self.turns.counted_by_one(session)
+            # One turn of a class speaks for all: what it might be given does not depend on how much it asks.
+            who = self.permits.claimant(self.turns, turn, _NOTHING, owner=not filling)
+            rights = who.queue, who.priority, who.owner
+            if rights not in self._reach:
+                free = int(session.view.free[session.in_service, self._column].sum())
+                self._reach[rights] = free + self.permits.measure_reach(who, self._column)
+            each = self._by_one[index]
+            self._most[at] = self._reach[rights] // each if each else HUGE
+        return int(self._most[at])
+
+    def _forget_reach(self) -> None:
+        """What was measured before somebody gave or took is out of date."""
+        stamp = self.session.taken_back, self.session.charged
+        if self._measured != stamp:
+            self._measured, self._reach = stamp, {}
+            self._most[:] = -1
 
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
+        if not self._in_reach(turn, filling=filling):
+            return None
         # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
         offer = list_offers(self.session, self.turns, turn)[-1]
         row = int(filling), int(self._class[turn])

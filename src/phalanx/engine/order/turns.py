@@ -54,7 +54,6 @@ class Turns:
         self.members = groups  # rows of a group, by the row of its last gang
         self._pending = pending
         self._length: IntArray | None = None
-        self.least_us: dict[int, int] = {}  # run times at their least of elastic gangs that start with others, by row
         # A copy, which indexing by an array makes: below it is written to.
         self.size = pending.size[rows]  # least members, or 1 if the form has its sizes inside
         if groups:
@@ -82,7 +81,7 @@ class Turns:
         for turn, row in enumerate(self.rows.tolist()) if self.members else ():
             if row in self.members:
                 # A group is planned as one block until its last gang ends. Its elastic gangs start at their least.
-                length[turn] = max(self.least_us.get(r, int(self._pending.length_us[r])) for r in self.members[row])
+                length[turn] = max(self._pending.least_us[self.members[row]])
         return length
 
     @cached_property
@@ -99,9 +98,10 @@ class Turns:
         # A moldable gang is tried at its largest first, which is the size its length is stated at.
         if session.policy.moldable or not pending.elastic[self.rows].any():
             return self.length_us
-        lengths = self.length_us.copy()
-        for turn in pending.elastic[self.rows].nonzero()[0].tolist():
-            lengths[turn] = list_offers(session, self, turn)[-1].length_us
+        lengths = pending.least_us[self.rows]
+        for turn, row in enumerate(self.rows.tolist()) if self.members else ():
+            if row in self.members:
+                lengths[turn] = self.length_us[turn]
         return lengths
 
     def may_be_guest(self, session: Session, turn: int) -> bool:
@@ -135,14 +135,17 @@ class Turns:
     def keep(self, wanted: BoolArray) -> Turns:
         """The same order with some turns left out."""
         # The keys stay as they are, used or not: indices into them remain good.
-        kept = Turns(self._pending, self.rows[wanted], (self.key_index[wanted], self.keys), self.members)
-        kept.least_us = self.least_us
-        return kept
+        return Turns(self._pending, self.rows[wanted], (self.key_index[wanted], self.keys), self.members)
 
     def queue_caps(self, session: Session) -> IntArray:
         """The largest size of each placement key that the ceilings of each queue leave now."""
         # [queue, key]: one division for every gang of that queue and key.
         return session.limits.caps(self._asked_by_one(session), empty=False)[0]
+
+    def counted_by_one(self, session: Session) -> list[int]:
+        """The same of the counted kind alone, as plain numbers."""
+        column = max(0, session.fleet.device_column)
+        return [int(asked_units(session, key.form, 1)[column]) for key in self.keys]
 
     def _asked_by_one(self, session: Session) -> IntArray:
         """What one member of each placement key asks of every kind; of a form with its sizes inside, all of it."""
@@ -178,12 +181,7 @@ def order_turns(session: Session) -> Turns:
         if row in members:
             # A group is placed by one form with all of its gangs inside: together or not at all.
             form[turn] = session.snapshot.group_forms[int(pending.group[row])]
-    turns = Turns(pending, rows, _ask(session, form, rows, members), members)
-    # Rigid gangs need no entry: their column says it.
-    turns.least_us = {
-        row: least_length(session, row) for each in members.values() for row in each if pending.elastic[row]
-    }
-    return turns
+    return Turns(pending, rows, _ask(session, form, rows, members), members)
 
 
 def _merge_groups(session: Session, rows: IntArray) -> tuple[IntArray, dict[int, list[int]]]:
@@ -253,6 +251,8 @@ def list_offers(session: Session, turns: Turns, turn: int) -> list[Offer]:
         sizes = keep_efficient(gang, curve_of(session.snapshot, number), sizes, session.policy.mold_efficiency)
     else:
         # Malleable: minimums go to everyone in order first (rule 1), and surplus is shared out at the end of the cycle.
+        if key.form.open_size:
+            return [Offer(key.form, gang.roles[0].sizes.least, int(session.snapshot.pending.least_us[row]))]
         sizes = [tuple(role.sizes.least for role in gang.roles)]
     return [offer_at(session, key, number, each, length) for each in sizes]
 
@@ -318,7 +318,7 @@ def start_turn(
     now, pending, rows = session.snapshot.now_us, session.snapshot.pending, turns.rows_of(turn)
     for row, gang, seats in zip(rows, offer.form.gangs, places, strict=True):
         # Starting together says nothing about ending together.
-        length = offer.length_us if len(rows) == 1 else least_length(session, row)
+        length = offer.length_us if len(rows) == 1 else int(pending.least_us[row])
         session.binds.append(Bind(int(pending.gang[row]), seats, length, guest))
         form = offer.form if len(rows) == 1 else Form((gang,))
         # A guest counts as gone in the next moment: to the owner of the reservation above it, its seats are free.
@@ -327,18 +327,6 @@ def start_turn(
     if session.limits.any or session.policy.standing or session.policy.takes:
         for user, asked in list_shares(session, turns, turn, offer):
             session.charge(int(turns.queue[turn]), user, asked)
-
-
-def least_length(session: Session, row: int) -> int:
-    """Believed run time of a pending gang at its least size, at which gangs that start together start."""
-    pending, number = session.snapshot.pending, int(session.snapshot.pending.gang[row])
-    if not pending.elastic[row]:
-        return int(pending.length_us[row])
-    gang, curve = session.snapshot.gangs[number], curve_of(session.snapshot, number)
-    most, least = (
-        elastic_members(gang, tuple(getattr(role.sizes, end) for role in gang.roles)) for end in ("most", "least")
-    )
-    return scaled_us(int(pending.length_us[row]), curve, most, least)
 
 
 def keep_efficient(
