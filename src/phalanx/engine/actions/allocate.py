@@ -123,19 +123,19 @@ class Walk:
             # Those who fill in another order come later, in `run`.
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
-            if dismissals is not None and finder is not None:
-                # Whoever may take room is dismissed only if that is known to fail as well.
-                if mode == FILL and size > dismissals.ceiling(turn) and finder.is_hopeless(turn):
-                    continue
-            elif dismissals is not None:
-                if mode == FILL and size > dismissals.ceiling(turn):
-                    continue
-                if self.limit_caps is not None and size > self.limit_caps[self.turns.queue[turn], index]:
-                    continue
+            # Whoever may take room is dismissed only if that is known to fail as well.
+            none_free = mode == FILL and dismissals is not None and size > dismissals.ceiling(turn)
+            if none_free and (finder is None or not finder.list_hopes(order, self.mode)[at]):
+                continue
+            if finder is None and dismissals is not None and self._over_cap(turn, index, size):
+                continue
             self._visit(turn)
             if until_start and self.started[turn]:
                 return at + 1
         return len(order)
+
+    def _over_cap(self, turn: int, index: int, size: int) -> bool:
+        return self.limit_caps is not None and size > self.limit_caps[self.turns.queue[turn], index]
 
     def _worth_a_look(self, block: IntArray, *, fill: bool) -> BoolArray:
         """Turns that are not yet known to fail."""

@@ -83,6 +83,7 @@ class RoomFinder:
         self._reach: dict[tuple[int, int, bool], int] = {}  # what is free and what might be given, by rights
         self._most = np.full_like(self._failed, -1)  # the largest size of a class that this is enough for
         self._measured = (-1, -1)
+        self._hopes: tuple[tuple[int, int], IntArray, list[bool]] | None = None
 
     def forget(self) -> None:
         """Room was given back: whoever failed may try again."""
@@ -104,13 +105,11 @@ class RoomFinder:
         wanted &= self.turns.size[block] <= self._most[at]
         return wanted
 
-    def is_hopeless(self, turn: int) -> bool:
-        """Whether taking room is known to fail for a turn that fills: the same of one turn."""
-        row = 1, self._class[turn]
-        stays = self.turns.length_us[turn] if self.turns.proven[turn] else HUGE
-        if self.turns.size[turn] >= self._failed[row] and stays >= self._stayed[row]:
-            return True
-        return not self._in_reach(turn, filling=True)
+    def list_hopes(self, order: IntArray, mode: npt.NDArray[np.int8]) -> list[bool]:
+        """The same of turns that fill, as plain numbers, looked up once until somebody gives or takes."""
+        if self._hopes is None or self._hopes[0] != self.stamp or self._hopes[1] is not order:
+            self._hopes = self.stamp, order, self.might_help(order, mode, fill=True).tolist()
+        return self._hopes[2]
 
     def _in_reach(self, turn: int, *, filling: bool) -> bool:
         """Whether all that is free and all that it might be given were enough, in one piece: most searches end here."""
@@ -134,11 +133,24 @@ class RoomFinder:
             self._most[at] = self._reach[rights] // each if each else HUGE
         return int(self._most[at])
 
+    def _in_reach_beside(self, turn: int, offer: Offer) -> bool:
+        """The same of what is free beside the reservations that are ahead of it for as long as it stays."""
+        beside = self.calendar.trial(self.calendar.gone_us(turn, offer), self.turns.key_of(turn).exempt)
+        taken = self.session.view.free - beside.free
+        kept = int(taken[self.session.in_service, self._column].sum())
+        assert self._by_one is not None, "whoever is in reach has been measured"
+        asked = self._by_one[int(self.turns.key_index[turn])] * offer.size
+        who = int(self.turns.queue[turn]), int(self.session.snapshot.pending.priority[self.turns.rows[turn]]), False
+        return asked <= self._reach[who] - kept
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Changes when somebody gives or takes: what was known before is out of date then."""
+        return self.session.taken_back, self.session.charged
+
     def _forget_reach(self) -> None:
-        """What was measured before somebody gave or took is out of date."""
-        stamp = self.session.taken_back, self.session.charged
-        if self._measured != stamp:
-            self._measured, self._reach = stamp, {}
+        if self._measured != self.stamp:
+            self._measured, self._reach = self.stamp, {}
             self._most[:] = -1
 
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
@@ -152,6 +164,8 @@ class RoomFinder:
         # a reservation is concerned (rule 7).
         stays = offer.length_us if self.turns.proven[turn] else HUGE
         if offer.size >= self._failed[row] and stays >= self._stayed[row]:
+            return None
+        if filling and not self._in_reach_beside(turn, offer):
             return None
         found = _Search(self, turn, key, offer, filling=filling).run()
         stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
