@@ -11,13 +11,13 @@ what losing it would cost (rule 9), and what it has been made to give in this pl
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from phalanx.engine.ends import expected_ends
-from phalanx.engine.room.seats import subtract_seats
+from phalanx.engine.room.seats import sizes_of, subtract_seats
 from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray
 from phalanx.model.gang import Gang
@@ -39,9 +39,10 @@ class Occupant:
     start_us: int
     end_us: int
     guest: Guest
-    # Both, since a plan says where a gang sits afterwards, and rights are judged by what it had before.
-    was: tuple[Seats, ...]
-    seats: tuple[Seats, ...]
+    # Read when somebody asks where they are: most passes end with how many they are.
+    read: Callable[[int], tuple[Seats, ...]]
+    had: tuple[int, ...]  # members by role as the cycle begins
+    sizes: tuple[int, ...]  # ... and by this plan so far, kept in step with the seats
     exact: bool = False  # a person pinned its size: it has no surplus
     cause: Cause | None = None
     beneficiary: int | None = None  # who starts on what it gives back; the last one, if it gave twice
@@ -49,18 +50,39 @@ class Occupant:
     # A move is no eviction (rule 9): the gang saves its work first and goes on elsewhere.
     moved: bool = False
     grown_as: Guest = Guest.NO  # what it grew into in this plan lies under somebody's reservation
+    # Both, since a plan says where a gang sits afterwards, and rights are judged by what it had before.
+    _was: tuple[Seats, ...] | None = None
+    _seats: tuple[Seats, ...] | None = None
+
+    @property
+    def was(self) -> tuple[Seats, ...]:
+        """Where it sits as the cycle begins."""
+        if self._was is None:
+            self._was = self.read(self.row)
+        return self._was
+
+    @property
+    def seats(self) -> tuple[Seats, ...]:
+        """Where it sits by this plan so far."""
+        if self._seats is None:
+            self._seats = self.was
+        return self._seats
+
+    @seats.setter
+    def seats(self, seats: tuple[Seats, ...]) -> None:
+        self._seats, self.sizes = seats, sizes_of(seats)
 
     @property
     def changed(self) -> bool:
         """Whether this plan touches it."""
         # By identity, which is enough: every change makes new seats.
-        return self.gone or self.seats is not self.was
+        return self.gone or (self._seats is not None and self._seats is not self._was)
 
     def surplus(self, role: int) -> int:
         """Members of a role above its least."""
         # Rule 8 (surplus): what is above the minimum is on loan, whether or not the gang is preemptible.
         sizes = self.gang.roles[role].sizes
-        return self.seats[role].members - sizes.least if sizes.elastic and not self.exact and not self.gone else 0
+        return self.sizes[role] - sizes.least if sizes.elastic and not self.exact and not self.gone else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,12 +110,12 @@ class Reclaimable:
         # Told where to sit in this very plan; a second decision about it would contradict the first.
         soft[list(repaired)] = False
         self.occupants: list[Occupant] = []
+        self._soft = soft
+        self._seats: dict[int, dict[int, Seats]] | None = None
         rows = soft.nonzero()[0].tolist()
         if rows:
-            ends = expected_ends(running, snapshot.now_us)
-            seats = read_seats(snapshot, soft)
-            for row in rows:
-                self.occupants.append(self._occupant(row, int(ends[row]), seats[row]))
+            ends = expected_ends(running, snapshot.now_us).tolist()
+            self.occupants = [self._occupant(row, ends[row]) for row in rows]
             # By gang number: row numbers depend on who came and went, and must not decide who is chosen.
             self.occupants.sort(key=lambda occupant: occupant.number)
         self.by_number = {occupant.number: occupant for occupant in self.occupants}
@@ -103,10 +125,18 @@ class Reclaimable:
         """Whether somebody is a guest with its surplus only."""
         return any(occupant.guest is Guest.SURPLUS for occupant in self.occupants)
 
-    def _occupant(self, row: int, end_us: int, by_role: dict[int, Seats]) -> Occupant:
+    def _read(self, row: int) -> tuple[Seats, ...]:
+        """Seats of everybody here are read at once, when they are first asked for."""
+        if self._seats is None:
+            self._seats = read_seats(self.snapshot, self._soft)
+        by_role = self._seats[row]
+        return tuple(by_role[role] for role in range(len(by_role)))
+
+    def _occupant(self, row: int, end_us: int) -> Occupant:
         running, number = self.snapshot.running, int(self.snapshot.running.gang[row])
         gang = self.snapshot.gangs[number]
-        seats = tuple(by_role[role] for role in range(len(gang.roles)))
+        # The column counts all roles together.
+        sizes = (int(running.members[row]),) if len(gang.roles) == 1 else sizes_of(self._read(row))
         return Occupant(
             row=row,
             number=number,
@@ -117,8 +147,9 @@ class Reclaimable:
             start_us=int(running.start_us[row]),
             end_us=end_us,
             guest=Guest(int(running.guest[row])),
-            was=seats,
-            seats=seats,
+            read=self._read,
+            had=sizes,
+            sizes=sizes,
             exact=number in self.snapshot.pins,
         )
 
@@ -143,7 +174,7 @@ class Reclaimable:
     def cost(self, occupant: Occupant) -> int:
         """The same times its size."""
         # In device time, to add up over a set of victims: an hour lost by eight GPUs is eight times as bad.
-        return self.restart_us(occupant) * units_of(self.snapshot.fleet, occupant.gang, occupant.seats)
+        return self.restart_us(occupant) * units_of(self.snapshot.fleet, occupant.gang, occupant.sizes)
 
     # ------------------------------------------------------------------ changes
 
@@ -180,11 +211,12 @@ class Reclaimable:
         return decisions
 
 
-def units_of(fleet: Fleet, gang: Gang, seats: tuple[Seats, ...]) -> int:
-    """Thousandths of the counted kind that seats take; of a gang that asks for none of it, of members."""
-    milli = sum(each.members * gang.roles[each.role].shape.amount(fleet.counted_kind) for each in seats)
+def units_of(fleet: Fleet, gang: Gang, sizes: tuple[int, ...]) -> int:
+    """Thousandths of the counted kind that members take; of a gang that asks for none of it, of members."""
+    kind = fleet.counted_kind
+    milli = sum(size * role.shape.amount(kind) for role, size in zip(gang.roles, sizes, strict=True))
     # Without devices members are counted, so that costs of CPU gangs are not all zero and equal.
-    return milli or MILLI * sum(each.members for each in seats)
+    return milli or MILLI * sum(sizes)
 
 
 def vector_of(fleet: Fleet, gang: Gang, seats: tuple[Seats, ...]) -> IntArray:

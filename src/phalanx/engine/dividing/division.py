@@ -20,6 +20,7 @@ from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.fairshare import StandingKey
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.permits import prospect_of
+from phalanx.engine.reclaimable import Occupant
 from phalanx.engine.room.seats import elastic_members, sizes_of
 from phalanx.engine.transaction import Transaction
 from phalanx.engine.worth import SHORTEST_US, Prospect
@@ -80,7 +81,16 @@ class Division:
             gone_us = self.now + bind.length_us if self.session.proven(bind.gang) else NEVER
             prospect = partial(self._prospect_of_bind, bind)
             holder = Holder(
-                bind.gang, gang, queue, user, bind.seats, prospect, gone_us, self.steps.weigh_role, None, at
+                bind.gang,
+                gang,
+                queue,
+                user,
+                sizes_of(bind.seats),
+                partial(_seats_of, bind),
+                prospect,
+                gone_us,
+                self.steps.weigh_role,
+                at=at,
             )
             holder.guest, holder.pinned = bind.guest, snapshot.pins.get(bind.gang)
             found.append(self._with_date(holder))
@@ -114,7 +124,8 @@ class Division:
                 occupant.gang,
                 occupant.queue,
                 occupant.user,
-                occupant.seats,
+                occupant.sizes,
+                partial(_seats_of, occupant),
                 partial(prospect_of, self.session, occupant),
                 occupant.end_us,
                 self.steps.weigh_role,
@@ -146,7 +157,7 @@ class Division:
                 # The standing of its queue has moved since, and with it everybody's of that queue.
                 heappush(steps, ((self._standing(holder), *key[1:]), number, holder, role, size))
                 continue
-            units = (size - holder.seats[role].members) * holder.weight
+            units = (size - holder.sizes[role]) * holder.weight
             if idle - units < self._kept or not self.steps.enlarge(holder, role, size):
                 # Who found no room for this size may find some for less: within this loop room only shrinks.
                 holder.most = size - 1
@@ -164,7 +175,7 @@ class Division:
         """The later size that is worth most per device, since curves need not be concave; None if none is worth it."""
         if holder.several:
             role, size = self._next_of_several(holder)
-            more = size - holder.seats[role].members
+            more = size - holder.sizes[role]
             if more <= 0:
                 return None
             worth, weight = holder.prospect.worth, self.steps.weigh_role(holder.gang, role)
@@ -177,7 +188,7 @@ class Division:
             gain, size = holder.climb(holder.members, most if holder.pinned is None else min(most, holder.pinned))
         if gain <= 0:
             return None
-        gained = sum(sizes_of(holder.seats)) - holder.had
+        gained = sum(seats.members for seats, _ in holder.gained)
         # Rounded, since gains are floats: equal gangs must tie exactly, and then take turns by who has gained least.
         key = (self._standing(holder), -float(f"{gain:.12e}"), gained)
         return key, holder.number, holder, role, size
@@ -186,7 +197,7 @@ class Division:
         """The next size of the role furthest from its most, so that roles grow together; equal ones by index."""
         steps = []
         for index, role in enumerate(holder.gang.roles):
-            now = holder.seats[index].members
+            now = holder.sizes[index]
             larger = next((size for size in role.sizes.allowed if size > now), ANY_SIZE)
             if role.sizes.elastic and larger <= holder.most and larger < ANY_SIZE:
                 steps.append((now / role.sizes.most, index, larger))
@@ -235,6 +246,10 @@ class Division:
             for each in holder.seats
         )
         self.session.binds[holder.at] = Bind(bind.gang, seats, length, holder.guest)
+
+
+def _seats_of(whose: Bind | Occupant) -> tuple[Seats, ...]:
+    return whose.seats
 
 
 def _grouped(gang: Gang, role: int) -> bool:

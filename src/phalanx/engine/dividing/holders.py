@@ -25,7 +25,8 @@ class Holder:
     gang: Gang
     queue: int
     user: int
-    seats: tuple[Seats, ...]
+    sizes: tuple[int, ...]  # members by role
+    read: Callable[[], tuple[Seats, ...]]  # where they sit, asked when somebody wants to know
     find_prospect: Callable[[], Prospect]  # asked once and when it matters: most passes divide nothing
     gone_us: int
     weigh_role: Callable[[Gang, int], int]  # units that a member of a role takes
@@ -36,7 +37,6 @@ class Holder:
     pinned: int | None = None  # the size that somebody wants of one that starts
     guest: Guest = Guest.NO
     gained: list[tuple[Seats, int]] = field(default_factory=list)  # with the instant until which they are taken
-    had: int = 0  # members of all roles before anything was gained
     most: int = ANY_SIZE  # larger sizes of its role found no room
     share: int = 0  # members that its date needs; 0: it has none, or cannot be met
     cause: Cause = Cause.GROW
@@ -45,19 +45,26 @@ class Holder:
     weight: int = 1  # units that a member of its role takes
     members: int = 0  # of all its elastic roles
     _prospect: Prospect | None = None
+    _seats: tuple[Seats, ...] | None = None
 
     def __post_init__(self) -> None:
         """What is asked many times is worked out once."""
         elastic = [index for index, role in enumerate(self.gang.roles) if role.sizes.elastic]
         self.role, self.several = elastic[0], len(elastic) > 1
         self.weight = self.weigh_role(self.gang, self.role)
-        self.had = sum(sizes_of(self.seats))
-        self.sit(self.seats)
+        self.members = elastic_members(self.gang, self.sizes)
 
     def sit(self, seats: tuple[Seats, ...]) -> None:
         """It has these seats from here on."""
-        self.seats = seats
-        self.members = elastic_members(self.gang, sizes_of(seats))
+        self._seats, self.sizes = seats, sizes_of(seats)
+        self.members = elastic_members(self.gang, self.sizes)
+
+    @property
+    def seats(self) -> tuple[Seats, ...]:
+        """Where it sits."""
+        if self._seats is None:
+            self._seats = self.read()
+        return self._seats
 
     @property
     def prospect(self) -> Prospect:

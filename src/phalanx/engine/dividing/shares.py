@@ -54,7 +54,7 @@ class Shares:
         room = self.coming + self.steps.count_idle()
         for holder in self.holders:
             holder.share = find_share(holder, self.steps.now)
-            room += (holder.seats[holder.role].members - holder.least) * holder.weight
+            room += (holder.sizes[holder.role] - holder.least) * holder.weight
             if holder.share:
                 cost = holder.share * holder.weight * holder.prospect.expected_us(holder.share)
                 dated.append((cost, holder.number, holder))
@@ -74,7 +74,7 @@ class Shares:
             return
         if "shrink" not in self.session.policy.takes:
             return
-        count = holder.share - holder.seats[holder.role].members
+        count = holder.share - holder.sizes[holder.role]
         # Seats that are being vacated are for whoever is next when they are free, and nobody gives twice for one thing.
         coming = min(count, self.coming // holder.weight)
         self.coming -= coming * holder.weight
@@ -114,7 +114,7 @@ class Shares:
             other = by_number.get(loan.occupant.number)
             if other is None or other is holder or loan.occupant.changed:
                 continue
-            members = min(loan.members, loan.occupant.seats[loan.role].members - other.share)
+            members = min(loan.members, loan.occupant.sizes[loan.role] - other.share)
             if members > 0:
                 loans.append(Loan(loan.occupant, loan.role, members, Cause.SHARE))
         return sorted(loans, key=lambda loan: _missed(by_number[loan.occupant.number], loan))

@@ -79,7 +79,7 @@ class Steps:
 
     def enlarge(self, holder: Holder, role: int, size: int) -> bool:
         """To a larger size, if there is room for it."""
-        count = size - holder.seats[role].members
+        count = size - holder.sizes[role]
         need = self.session.need_of(holder.gang, role)
         if count <= 0 or self.session.limits.check(holder.queue, holder.user, need.vector * count) is not None:
             return False

@@ -18,7 +18,7 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import Loan
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, units_of, vector_of
-from phalanx.engine.room.seats import elastic_members, sizes_of
+from phalanx.engine.room.seats import elastic_members
 from phalanx.engine.session import Session
 from phalanx.engine.worth import Prospect
 from phalanx.model.fleet import IntArray
@@ -52,7 +52,7 @@ def prospect_of(session: Session, occupant: Occupant) -> Prospect:
             gang,
             curve_of(session.snapshot, occupant.number),
             session.policy.weigh,
-            elastic_members(gang, sizes_of(occupant.was)),
+            elastic_members(gang, occupant.had),
             # Nothing is done before it has started up, and run times are stated without that.
             occupant.end_us - (occupant.start_us if waits_us else now_us),
             waits_us,
@@ -114,8 +114,8 @@ class Permits:
             whole = victim or turn or (who.owner and occupant.guest is Guest.WHOLE)
             if not whole and not self.may_borrow_from(who, occupant):
                 continue
-            for role, seats in enumerate(occupant.seats):
-                members = seats.members if whole else occupant.surplus(role)
+            for role, size in enumerate(occupant.sizes):
+                members = size if whole else occupant.surplus(role)
                 if members:
                     total += members * int(self.session.need_of(occupant.gang, role).vector[column])
         return total
@@ -145,12 +145,12 @@ class Permits:
         if self.policy.grows and occupant.gang.elastic:
             # Whoever would miss it least, per device (rule 16): an eighth of what it has, or its next size down.
             prospect = prospect_of(self.session, occupant)
-            had = elastic_members(occupant.gang, sizes_of(occupant.seats))
+            had = elastic_members(occupant.gang, occupant.sizes)
             less = _next_below(occupant.gang, had)
-            weight = units_of(self.session.fleet, occupant.gang, occupant.seats) / had
+            weight = units_of(self.session.fleet, occupant.gang, occupant.sizes) / had
             lost = (prospect.worth(had) - prospect.worth(less)) / ((had - less) * weight) if less < had else 0.0
             return occupant.priority, float(f"{lost:.12e}"), -occupant.number
-        pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.seats)
+        pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.sizes)
         # Rule 9's order of victims, with the pause in device time as the cost; of equals the later one gives.
         return occupant.priority, pause, -occupant.number
 
@@ -334,5 +334,5 @@ class Permits:
         # Service grows by its milli-devices per 1000 µs: `more` is made up after more × 1000 /
         # units, rounded up, and one microsecond later if equal service is not enough. By what it had
         # when the cycle began, as `attained_us` counts.
-        units = max(1, units_of(self.session.fleet, occupant.gang, occupant.was))
+        units = max(1, units_of(self.session.fleet, occupant.gang, occupant.had))
         return occupant.start_us + -(-more * 1000 // units) + (0 if earlier else 1)
