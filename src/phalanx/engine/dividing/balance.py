@@ -26,21 +26,11 @@ class Balance:
 
     def shift(self, holders: Sequence[Holder]) -> None:
         """In every group at most one shift a pass."""
-        groups: dict[tuple[int, int], list[Holder]] = {}
-        for holder in holders:
-            steady = holder.occupant is not None and not holder.resting and not holder.gained
-            if steady and not holder.several:
-                groups.setdefault((holder.queue, holder.gang.priority), []).append(holder)
-        for group in groups.values():
-            # Somebody must have something to give and somebody a larger size: before any worth is worked out.
-            gives = any(holder.members > holder.floor for holder in group)
-            if gives and len(group) > 1:
-                self._shift_within(group)
+        for group in list_groups([holder for holder in holders if not (holder.resting or holder.gained)]):
+            self._shift_within(group)
 
     def _shift_within(self, group: list[Holder]) -> None:
-        down = min(holder.fall() for holder in group if holder.members > holder.floor)
-        # Most passes end here: nobody gains more by a step than the one who would miss it least loses.
-        if not any(holder.climb(holder.members)[0] > down for holder in group):
+        if not is_tempting(group):
             return
         target = divide(group)
         takers = [holder for holder in group if target[holder.number] > holder.members]
@@ -68,6 +58,24 @@ class Balance:
             giver.resting = True
         self.steps.transaction.set_aside()
         self.steps.forget()
+
+
+def list_groups(holders: Sequence[Holder]) -> list[list[Holder]]:
+    """Running gangs of one queue and priority, where there are several."""
+    groups: dict[tuple[int, int], list[Holder]] = {}
+    for holder in holders:
+        if holder.occupant is not None and not holder.several:
+            groups.setdefault((holder.queue, holder.gang.priority), []).append(holder)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def is_tempting(group: list[Holder]) -> bool:
+    """Whether anybody gains more by a step than the one who would miss it least loses. In most passes nobody does."""
+    givers = [holder for holder in group if holder.members > holder.floor]
+    if not givers:
+        return False
+    down = min(holder.fall() for holder in givers)
+    return any(holder.climb(holder.members)[0] > down for holder in group)
 
 
 def divide(group: list[Holder]) -> dict[int, int]:

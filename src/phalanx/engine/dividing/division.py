@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.curves import curve_of
-from phalanx.engine.dividing.balance import Balance
+from phalanx.engine.dividing.balance import Balance, is_tempting, list_groups
 from phalanx.engine.dividing.holders import ANY_SIZE, Holder
 from phalanx.engine.dividing.shares import Shares
 from phalanx.engine.dividing.steps import Steps
@@ -66,6 +66,21 @@ class Division:
             Balance(self.steps).shift(holders)
         for holder in holders:
             self._finish(holder)
+        self._note_rests(holders)
+
+    def _note_rests(self, holders: list[Holder]) -> None:
+        """Nothing happens when a rest is over, so that nobody would look again: the plan has to say when (rule 5)."""
+        resting = [holder for holder in holders if holder.cool_us > self.now]
+        if not resting:
+            return
+        # Whoever could not use the end of its rest as things are now is woken by whatever changes them.
+        idle = self.steps.count_idle()
+        wanted = [holder for holder in resting if holder.weight <= idle]
+        if len(wanted) < len(resting) and "shrink" in self.session.policy.takes:
+            for group in list_groups(holders):
+                if is_tempting(group):
+                    wanted += [holder for holder in group if holder.cool_us > self.now]
+        self.wake_us = min([self.wake_us, *(holder.cool_us for holder in wanted)])
 
     # ------------------------------------------------------------------ who
 
@@ -113,11 +128,8 @@ class Division:
             cool_us = int(snapshot.running.cool_until_us[occupant.row])
             if occupant.changed:  # its rest begins with this plan
                 cool_us = self.now + max(COOL_LEAST_US, COOL_PAUSES * occupant.gang.resize_pause_us)
-            if cool_us > self.now:
-                # Nothing happens when a rest is over, so that nobody would look again: the plan has to say when
-                # (rule 5).
-                self.wake_us = min(self.wake_us, cool_us)
             if occupant.changed:  # who has been told of one size in this plan is not told of another
+                self.wake_us = min(self.wake_us, cool_us)
                 continue
             holder = Holder(
                 occupant.number,
@@ -131,7 +143,7 @@ class Division:
                 self.steps.weigh_role,
                 occupant,
             )
-            holder.guest, holder.resting = occupant.guest, cool_us > self.now
+            holder.guest, holder.resting, holder.cool_us = occupant.guest, cool_us > self.now, cool_us
             found.append(self._with_date(holder))
         return found
 
