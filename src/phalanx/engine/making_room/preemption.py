@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -79,10 +80,7 @@ class RoomFinder:
         self._stayed = np.zeros_like(self._failed)
         # One kind is enough to say no, and what everybody asks for is devices.
         self._column = max(0, session.fleet.device_column)
-        self._by_one: list[int] | None = None
-        self._reach: dict[tuple[int, int, bool], int] = {}  # what is free and what might be given, by rights
-        self._most = np.full_like(self._failed, -1)  # the largest size of a class that this is enough for
-        self._measured = (-1, -1)
+        self._measured, self._reaches = (-1, -1), _NOTHING
         self._hopes: tuple[tuple[int, int], IntArray, list[bool]] | None = None
 
     def forget(self) -> None:
@@ -99,10 +97,12 @@ class RoomFinder:
         gone = np.where(self.turns.proven[block], self.turns.length_us[block], HUGE)
         known: BoolArray = (self.turns.size[block] >= self._failed[at]) & (gone >= self._stayed[at])
         wanted: BoolArray = looked & ~known
-        self._forget_reach()
-        for index in np.flatnonzero(wanted & (self._most[at] < 0)).tolist():
-            self._find_most(int(block[index]), filling=bool(modes[index]))
-        wanted &= self.turns.size[block] <= self._most[at]
+        reach = self._reach
+        rights = at[0], self._rights[block]
+        for index in np.flatnonzero(wanted & (reach[rights] < 0)).tolist():
+            if reach[rights[0][index], rights[1][index]] < 0:
+                self._measure(int(block[index]), filling=bool(modes[index]))
+        wanted &= self._asked[block] <= reach[rights]
         return wanted
 
     def list_hopes(self, order: IntArray, mode: npt.NDArray[np.int8]) -> list[bool]:
@@ -111,51 +111,54 @@ class RoomFinder:
             self._hopes = self.stamp, order, self.might_help(order, mode, fill=True).tolist()
         return self._hopes[2]
 
-    def _in_reach(self, turn: int, *, filling: bool) -> bool:
-        """Whether all that is free and all that it might be given were enough, in one piece: most searches end here."""
-        return int(self.turns.size[turn]) <= self._find_most(turn, filling=filling)
+    @cached_property
+    def _rights(self) -> IntArray:
+        """By turn: who are of one queue and priority have the same rights over everybody."""
+        priority = self.session.snapshot.pending.priority[self.turns.rows]
+        known: dict[tuple[int, int], int] = {}
+        pairs = zip(self.turns.queue.tolist(), priority.tolist(), strict=True)
+        return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
-    def _find_most(self, turn: int, *, filling: bool) -> int:
-        """No turn of its class that is larger can be in reach."""
-        self._forget_reach()
-        at = int(filling), int(self._class[turn])
-        if self._most[at] < 0:
-            session, index = self.session, int(self.turns.key_index[turn])
-            if self._by_one is None:
-                self._by_one = self.turns.counted_by_one(session)
-            # One turn of a class speaks for all: what it might be given does not depend on how much it asks.
-            who = self.permits.claimant(self.turns, turn, _NOTHING, owner=not filling)
-            rights = who.queue, who.priority, who.owner
-            if rights not in self._reach:
-                free = int(session.view.free[session.in_service, self._column].sum())
-                self._reach[rights] = free + self.permits.measure_reach(who, self._column)
-            each = self._by_one[index]
-            self._most[at] = self._reach[rights] // each if each else HUGE
-        return int(self._most[at])
-
-    def _in_reach_beside(self, turn: int, offer: Offer) -> bool:
-        """The same of what is free beside the reservations that are ahead of it for as long as it stays."""
-        beside = self.calendar.trial(self.calendar.gone_us(turn, offer), self.turns.key_of(turn).exempt)
-        taken = self.session.view.free - beside.free
-        kept = int(taken[self.session.in_service, self._column].sum())
-        assert self._by_one is not None, "whoever is in reach has been measured"
-        asked = self._by_one[int(self.turns.key_index[turn])] * offer.size
-        who = int(self.turns.queue[turn]), int(self.session.snapshot.pending.priority[self.turns.rows[turn]]), False
-        return asked <= self._reach[who] - kept
+    @cached_property
+    def _asked(self) -> IntArray:
+        """By turn: what it asks of the kind that is counted."""
+        by_one = self.turns.counted_by_one(self.session, self._column)
+        asked: IntArray = by_one[self.turns.key_index] * self.turns.size
+        return asked
 
     @property
     def stamp(self) -> tuple[int, int]:
         """Changes when somebody gives or takes: what was known before is out of date then."""
         return self.session.taken_back, self.session.charged
 
-    def _forget_reach(self) -> None:
+    @property
+    def _reach(self) -> IntArray:
+        """What is free and all that might be given, for those who fill and those who do not, by rights; -1: unknown."""
         if self._measured != self.stamp:
-            self._measured, self._reach = self.stamp, {}
-            self._most[:] = -1
+            self._measured = self.stamp
+            self._reaches = np.full((2, int(self._rights.max(initial=-1)) + 1), -1, dtype=np.int64)
+        return self._reaches
+
+    def _measure(self, turn: int, *, filling: bool) -> int:
+        """The same of one turn."""
+        reach, at = self._reach, (int(filling), int(self._rights[turn]))
+        if reach[at] < 0:
+            # One speaks for all of its rights: what it might be given does not depend on how much it asks.
+            who = self.permits.claimant(self.turns, turn, _NOTHING, owner=not filling)
+            free = int(self.session.view.free[self.session.in_service, self._column].sum())
+            reach[at] = free + self.permits.measure_reach(who, self._column)
+        return int(reach[at])
+
+    def _in_reach_beside(self, turn: int, offer: Offer) -> bool:
+        """The same of what is free beside the reservations that are ahead of it for as long as it stays."""
+        beside = self.calendar.trial(self.calendar.gone_us(turn, offer), self.turns.key_of(turn).exempt)
+        kept = (self.session.view.free[:, self._column] - beside.free[:, self._column])[self.session.in_service]
+        return bool(self._asked[turn] <= self._measure(turn, filling=True) - int(kept.sum()))
 
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
-        if not self._in_reach(turn, filling=filling):
+        # All that is free and all that it might be given, were it in one piece: most searches end here.
+        if self._asked[turn] > self._measure(turn, filling=filling):
             return None
         # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
         offer = list_offers(self.session, self.turns, turn)[-1]

@@ -142,10 +142,13 @@ class Turns:
         # [queue, key]: one division for every gang of that queue and key.
         return session.limits.caps(self._asked_by_one(session), empty=False)[0]
 
-    def counted_by_one(self, session: Session) -> list[int]:
-        """The same of the counted kind alone, as plain numbers."""
-        column = max(0, session.fleet.device_column)
-        return [int(asked_units(session, key.form, 1)[column]) for key in self.keys]
+    def counted_by_one(self, session: Session, column: int) -> IntArray:
+        """What one member of each placement key asks of one kind; of a form with its sizes inside, all of it."""
+        asked = [
+            sum(int(find_need(session.fleet, role.shape).vector[column]) * (role.size or 1) for role in key.form.roles)
+            for key in self.keys
+        ]
+        return np.array(asked, dtype=np.int64)
 
     def _asked_by_one(self, session: Session) -> IntArray:
         """What one member of each placement key asks of every kind; of a form with its sizes inside, all of it."""
