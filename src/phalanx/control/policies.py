@@ -1,11 +1,13 @@
 """Policies by name, and those that users write themselves: `path/to/file.py:NAME`.
 
 The file is Python and is run to get the value; the core stays without IO, so this is done here. What a user's
-order returns is checked whenever it is used: a row that it drops would be a gang that never has a turn.
+order returns is checked whenever it is used: a row that it drops would be a gang that never has a turn. So is what a
+user's worth of more members returns: a worth that is no number has no place in any order.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ import numpy as np
 
 from phalanx.control.spec.errors import BadInput, show, suggest
 from phalanx.engine.policy import Order, Policy
+from phalanx.engine.worth import WEIGHTS, Weigh
 from phalanx.model.fleet import IntArray
 from phalanx.model.snapshot import Snapshot
 from phalanx.policy import POLICIES, named, with_options
@@ -100,7 +103,14 @@ def _checked(path: Path, word: str) -> Policy:
     own = label if value.name in POLICIES else value.name
     # Ours are held to it by tests, and need not be sorted again in every pass.
     order = value.order if value.order in _OURS else CheckedOrder(value.order, str(path), word)
-    return replace(value, name=own, order=order)
+    return replace(value, name=own, order=order, weigh=_checked_weigh(value.weigh, str(path), word))
+
+
+def _checked_weigh(weigh: Weigh | str, file: str, word: str) -> Weigh:
+    """A named key, by its name too: as an option says it, so a file may."""
+    if isinstance(weigh, str):
+        return WEIGHTS[weigh]
+    return weigh if weigh in WEIGHTS.values() else CheckedWeigh(weigh, file, word)
 
 
 def _check_fields(policy: Policy, word: str, file: str) -> None:
@@ -122,6 +132,11 @@ def _check_fields(policy: Policy, word: str, file: str) -> None:
         "max_evictions": (_is_count(said["max_evictions"]), "must be a whole number from 0"),
         "quantum_us": (_is_length(said["quantum_us"]), length),
         "half_life_us": (_is_length(said["half_life_us"]), length),
+        "mold_efficiency": (_is_part(said["mold_efficiency"]), "must be a number from 0 to 1"),
+        "weigh": (
+            said["weigh"] in WEIGHTS if isinstance(said["weigh"], str) else callable(said["weigh"]),
+            f"must be a function of two lengths of time, or one of {', '.join(WEIGHTS)}",
+        ),
     }
     for key, (fine, rule) in checks.items():
         if not fine:
@@ -138,6 +153,10 @@ def _is_length(value: object) -> bool:
 def _is_count(value: object) -> bool:
     # True is an int to Python, and a slip to a person.
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_part(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 @lru_cache(maxsize=64)
@@ -206,6 +225,29 @@ class CheckedOrder:
     def _refuse(self, what: str) -> IntArray:
         rule = "it must return every row it was given, each once, in the order of their turn: rows[np.lexsort(…)]"
         raise BadInput(f"the order of {self.word} {what}; {rule}", file=self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedWeigh:
+    """A user's worth of more members that is held to its word: a number for every length of time."""
+
+    weigh: Weigh
+    file: str
+    word: str
+
+    def __call__(self, expected_us: float, least_us: float) -> float:
+        """What the user's function says, or a refusal that says what is wrong with it."""
+        try:
+            answer: object = self.weigh(expected_us, least_us)
+        except Exception as bad:  # noqa: BLE001 - whatever a user's function raises is one message
+            line = _line_in(bad, str(Path(self.file).resolve()))
+            raise BadInput(f"weigh of {self.word} failed: {_tell(bad)}", file=self.file, line=line) from None
+        # Not a number is neither more nor less than anything: steps would come in whatever order the heap holds them.
+        if not isinstance(answer, int | float | np.number) or not math.isfinite(answer):
+            said = show(answer) if isinstance(answer, int | float | np.number) else _kind(answer)
+            rule = "it must return a finite number, the larger the sooner the gang is done"
+            raise BadInput(f"weigh of {self.word} returned {said}; {rule}", file=self.file)
+        return float(answer)
 
 
 def _kind(answer: object) -> str:

@@ -14,6 +14,7 @@ from phalanx.control.policies import TAKES, CheckedOrder, find_policy
 from phalanx.control.spec.errors import BadInput
 from phalanx.engine.order.orders import order_by_arrival
 from phalanx.engine.policy import Policy
+from phalanx.engine.worth import WEIGHTS
 from phalanx.policy import OPTIONS, POLICIES, BadOption, UnknownPolicy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -148,6 +149,74 @@ def test_named_orders_are_left_as_they_are(tmp_path):
     assert find_policy(f"{file}:MINE").order is order_by_arrival
 
 
+# ---- what more members are worth
+
+# One node, nobody else: how the twenty are divided at the start is the key's doing alone.
+TWO = """
+cluster: {nodes: [{name: n0, resources: {gpu: 20}}]}
+gangs:
+  - {name: long, members: {min: 1, max: 20}, each: {gpu: 1}, duration: 4000, walltime: 4000, speedup: {amdahl: 0}}
+  - {name: short, members: {min: 1, max: 20}, each: {gpu: 1}, duration: 1000, walltime: 1000, speedup: {amdahl: 0}}
+"""
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO)
+    return file
+
+
+def first_sizes(done) -> list[tuple[int, int]]:
+    """Members of `long` and `short` at their start, by policy."""
+    assert done.exit_code == 0, done.output
+    return [tuple(gang["history"][0]["members"] for gang in result["gangs"]) for result in json.loads(done.stdout)]
+
+
+OWN_WORTH = """
+def weigh_time(expected_us, least_us):
+    return -expected_us
+GOODPUT = POLICIES["goodput"]
+NAMED = replace(GOODPUT, name="named", weigh="root")
+TIMED = replace(GOODPUT, name="timed", weigh=weigh_time)
+"""
+
+
+def test_a_file_may_name_a_key_or_bring_its_own(tmp_path, two):
+    file = write(tmp_path, OWN_WORTH)
+    # By time saved alone the long gang gains more by every step, until it has most; both named keys pace it.
+    assert first_sizes(sim(two, "--policy", f"goodput,{file}:NAMED,{file}:TIMED")) == [(3, 17), (4, 16), (13, 7)]
+
+
+def test_the_option_names_a_key_for_a_named_policy_and_over_a_users_own(tmp_path, two):
+    write(tmp_path, OWN_WORTH)
+    two.write_text(TWO + "policy: [{name: goodput, weigh: root}, {name: 'mine.py:TIMED', weigh: paced}]\n")
+    assert first_sizes(sim(two)) == [(4, 16), (3, 17)]
+
+
+def test_named_keys_are_left_as_they_are(tmp_path):
+    file = write(tmp_path, OWN_WORTH + "COPY = replace(GOODPUT, name='copy')\n")
+    assert find_policy(f"{file}:COPY").weigh is WEIGHTS["paced"]
+    assert find_policy(f"{file}:NAMED").weigh is WEIGHTS["root"]
+
+
+WRONG_WORTHS = {
+    "return float('nan')": "weigh of MINE returned nan; it must return a finite number",
+    "return 1e308 * 10": "weigh of MINE returned inf",
+    "return None": "weigh of MINE returned nothing",
+    "return 'much'": "weigh of MINE returned a str",
+    "return 1 // 0": "line 7: weigh of MINE failed: ZeroDivisionError",
+}
+
+
+@pytest.mark.parametrize("body", WRONG_WORTHS)
+def test_a_worth_that_is_no_number_is_refused(tmp_path, two, body):
+    text = (
+        f"def weigh(expected_us, least_us):\n    {body}\nMINE = replace(POLICIES['goodput'], name='m', weigh=weigh)\n"
+    )
+    assert WRONG_WORTHS[body] in refusal(sim(two, "--policy", f"{write(tmp_path, text)}:MINE"))
+
+
 # ---- it is refused
 
 
@@ -230,6 +299,10 @@ WRONG_FIELDS = {
     "half_life_us=1.5": "half_life_us must be a whole number",
     "min_runtime_us=None": "min_runtime_us must be a whole number",
     "max_evictions=-2": "max_evictions must be a whole number",
+    "mold_efficiency=1.5": "mold_efficiency must be a number from 0 to 1 (got 1.5)",
+    "mold_efficiency=True": "mold_efficiency must be a number from 0 to 1",
+    "weigh='rooot'": "weigh must be a function of two lengths of time, or one of paced, root (got 'rooot')",
+    "weigh=3": "weigh must be a function",
 }
 
 
