@@ -32,6 +32,7 @@ ROWS = (
     "placement",
     "openb",
     "philly",
+    "elastic-peers",
     "llm",
     "submits",
     "waiting",
@@ -78,7 +79,7 @@ def print_row(row: str, *, quick: bool) -> bool:
     """One line of the table; whether nothing crashed, for a row without its log is no failure."""
     module: ModuleType | None = None
     try:
-        module = importlib.import_module(f"bench.{row}")
+        module = importlib.import_module(f"bench.{row.replace('-', '_')}")
         found: Measured | Skipped = module.run(quick=quick)
     except Exception:  # noqa: BLE001 - the other rows are still worth measuring
         print(f"{row:<13} {'crashed':<28} {'':<22} {'ERROR':<8} {getattr(module, 'WHAT', '')}", flush=True)
@@ -89,8 +90,8 @@ def print_row(row: str, *, quick: bool) -> bool:
         return True
     verdict = "ok" if found.met else "MISSED"
     print(f"{row:<13} {found.value:<28} {found.target:<22} {verdict:<8} {module.WHAT}", flush=True)
-    if found.note:
-        print(f"{'':<13} {found.note}", flush=True)
+    for line in found.note.splitlines():
+        print(f"{'':<13} {line}".rstrip(), flush=True)
     return True
 
 
