@@ -91,6 +91,16 @@ def test_ceilings_bound_growth():
     assert sizes(make("4 gpu=1", (replace(WIDE, user="ada"), (0,), 0.0), users=users)) == {"wide": 3}
 
 
+def test_nothing_is_kept_for_a_share_that_a_ceiling_forbids():
+    """Its date needs all four, its queue may have two: the other six are for whoever can use them."""
+    dated = make_gang("dated", "1-4 gpu=1", walltime=1000, queue="q")
+    dated = replace(dated, deadline_us=1100 * SECOND_US)
+    free = make_gang("free", "1-8 gpu=1", walltime=1000, queue="r")
+    queues = (Queue("q", limit={"gpu": 2000}), Queue("r"))
+    state = make("8 gpu=1", waiting=[(dated, 0.0), (free, 0.0)], queues=queues)
+    assert sizes(state) == {"dated": 2, "free": 6}
+
+
 def test_steps_are_taken_whole():
     coarse = make_gang("wide", "1|4 gpu=1", walltime=5000)
     assert sizes(make("3 gpu=1", (coarse, (0,), 0.0))) == {}

@@ -43,7 +43,7 @@ class Shares:
         """Bring everybody whose date needs more to the size that it needs."""
         granted = self._grant()
         for holder in granted:
-            if holder.share > holder.members:
+            if holder.share > holder.members and not self._is_limited(holder):
                 self._reach(holder)
                 # Still short of it: what is free and what comes free is for this one, until it has all of it.
                 self.kept += max(0, holder.share - holder.members) * holder.weight
@@ -68,6 +68,11 @@ class Shares:
                 room -= more
         return [holder for _, _, holder in dated]
 
+    def _is_limited(self, holder: Holder) -> bool:
+        """Whether a ceiling forbids its share: whatever were kept for it would stay idle until its date is lost."""
+        asked = self.session.need_of(holder.gang, holder.role).vector * (holder.share - holder.members)
+        return self.session.limits.check(holder.queue, holder.user, asked) is not None
+
     def _reach(self, holder: Holder) -> None:
         if self.steps.enlarge(holder, holder.role, holder.share):
             holder.cause = Cause.SHARE
@@ -84,8 +89,6 @@ class Shares:
     def _call_in(self, holder: Holder, count: int, *, wait: bool) -> None:
         """Surplus above everybody's own share comes back for somebody whose date needs it."""
         asked = self.session.need_of(holder.gang, holder.role).vector * count
-        if self.session.limits.check(holder.queue, holder.user, asked) is not None:
-            return
         by_number = {other.number: other for other in self.holders}
         releases = self._find_releases(holder, count, self._list_loans(holder, asked, by_number))
         if releases is None:
