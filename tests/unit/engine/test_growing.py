@@ -107,6 +107,15 @@ def test_steps_are_taken_whole():
     assert sizes(make("4 gpu=1", (coarse, (0,), 0.0))) == {"wide": 4}
 
 
+@pytest.mark.parametrize(("pause", "taker"), [(0, {"short": 3}), (5, {})])
+def test_what_is_given_without_a_pause_is_taken_in_the_same_plan(pause, taker):
+    """With a pause the seats are empty later, which is an event; without one nothing would happen until an end."""
+    long = make_gang("long", "1-4 gpu=1", walltime=50_000, resize_pause_us=pause * SECOND_US)
+    short = make_gang("short", "1-4 gpu=1", walltime=5000, resize_pause_us=pause * SECOND_US)
+    state = make("4 gpu=1", (long, (0, 1, 2), 0.0), (short, (3,), 0.0))
+    assert sizes(state) == {"long": 1} | taker
+
+
 def test_room_under_a_reservation_is_lent():
     """Two of four are free until a third is; wide has them until then, and is told."""
     head = make_gang("head", "3 gpu=1", walltime=100)

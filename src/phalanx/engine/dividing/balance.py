@@ -39,7 +39,7 @@ class Balance:
             self._carry_out(takers, givers, target)
 
     def _carry_out(self, takers: list[Holder], givers: Sequence[Holder], target: dict[int, int]) -> None:
-        """The givers shrink; the takers grow into it when the seats are empty, as into any free room."""
+        """The givers shrink; the takers grow into it once the seats are empty, as into any free room."""
         releases = []
         for giver in givers:
             assert giver.occupant is not None
@@ -56,8 +56,13 @@ class Balance:
             assert giver.occupant is not None
             giver.sit(giver.occupant.seats)
             giver.resting = True
-        self.steps.transaction.set_aside()
         self.steps.forget()
+        # Who leaves without a pause has left: no event would come of it, and what was given would lie idle until
+        # something else happens.
+        if not any(giver.gang.resize_pause_us for giver in givers):
+            for taker in takers:
+                self.steps.enlarge(taker, taker.role, target[taker.number])
+        self.steps.transaction.set_aside()
 
 
 def list_groups(holders: Sequence[Holder]) -> list[list[Holder]]:
