@@ -101,6 +101,14 @@ def test_nothing_is_kept_for_a_share_that_a_ceiling_forbids():
     assert sizes(state) == {"dated": 2, "free": 6}
 
 
+def test_nothing_is_kept_for_a_share_to_which_no_seats_come():
+    """Its date needs four and three are free; who holds the rest need not give, so that three are better than one."""
+    high = make_gang("high", "1-5 gpu=1", walltime=5000, priority=1)
+    dated = make_gang("dated", "1-4 gpu=1", walltime=1000, deadline_us=1100 * SECOND_US)
+    state = make("8 gpu=1", (high, range(5), 0.0), waiting=[(dated, 0.0)])
+    assert sizes(state) == {"dated": 3}
+
+
 def test_steps_are_taken_whole():
     coarse = make_gang("wide", "1|4 gpu=1", walltime=5000)
     assert sizes(make("3 gpu=1", (coarse, (0,), 0.0))) == {}

@@ -43,8 +43,9 @@ class Shares:
         """Bring everybody whose date needs more to the size that it needs."""
         granted = self._grant()
         for holder in granted:
-            if holder.share > holder.members and not self._is_limited(holder):
-                self._reach(holder)
+            if holder.share <= holder.members or self._is_limited(holder):
+                continue
+            if self._reach(holder):
                 # Still short of it: what is free and what comes free is for this one, until it has all of it.
                 self.kept += max(0, holder.share - holder.members) * holder.weight
 
@@ -73,26 +74,29 @@ class Shares:
         asked = self.session.need_of(holder.gang, holder.role).vector * (holder.share - holder.members)
         return self.session.limits.check(holder.queue, holder.user, asked) is not None
 
-    def _reach(self, holder: Holder) -> None:
+    def _reach(self, holder: Holder) -> bool:
+        """Bring it to its share now, if that can be; else whether seats are on their way to it.
+
+        Nothing may be kept where none are: no event would come, and idle room would wait until the date is lost.
+        """
         if self.steps.enlarge(holder, holder.role, holder.share):
             holder.cause = Cause.SHARE
-            return
+            return False
         if "shrink" not in self.session.policy.takes:
-            return
+            return False
         count = holder.share - holder.sizes[holder.role]
         # Seats that are being vacated are for whoever is next when they are free, and nobody gives twice for one thing.
         coming = min(count, self.coming // holder.weight)
         self.coming -= coming * holder.weight
-        if count > coming:
-            self._call_in(holder, count - coming, wait=bool(coming))
+        return count == coming or self._call_in(holder, count - coming, wait=bool(coming)) or bool(coming)
 
-    def _call_in(self, holder: Holder, count: int, *, wait: bool) -> None:
-        """Surplus above everybody's own share comes back for somebody whose date needs it."""
+    def _call_in(self, holder: Holder, count: int, *, wait: bool) -> bool:
+        """Surplus above everybody's own share comes back for somebody whose date needs it; whether any does."""
         asked = self.session.need_of(holder.gang, holder.role).vector * count
         by_number = {other.number: other for other in self.holders}
         releases = self._find_releases(holder, count, self._list_loans(holder, asked, by_number))
         if releases is None:
-            return
+            return False
         for release in releases:
             self.steps.transaction.give(release, holder.number)
             giver = by_number[release.occupant.number]
@@ -105,6 +109,7 @@ class Shares:
         at_once = not wait and (holder.occupant is None or not pauses)
         if at_once and self.steps.enlarge(holder, holder.role, holder.share):
             holder.cause = Cause.SHARE
+        return True
 
     def _list_loans(self, holder: Holder, asked: IntArray, by_number: dict[int, Holder]) -> list[Loan]:
         """What others hold above their own share, by how much they would miss it; with the rights of rule 8."""
