@@ -10,7 +10,7 @@ end comes nearer, and rises less and less. Only ratios of a gang's own curve go 
 The first factor is the speed-up over running at the minimum, with the pauses in it, and concave: the second device is
 worth more than the ninth, and no gang keeps most of a cluster while others crawl. The second factor puts who is nearly
 done before who is not, which shortens the mean (shortest remaining time first), and softly: with a whole power of R
-instead of a third, a long gang would wait for every short one. docs/decisions has how the two exponents were found.
+instead of a third, a long gang would wait for every short one. Decision 18 has how the two exponents were found.
 """
 
 from __future__ import annotations
