@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phalanx.engine.dividing.holders import Holder
+from phalanx.engine.dividing.later import Later
 from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.making_room.loans import Loan, call_back_tails
 from phalanx.engine.making_room.permits import Claimant, Permits
@@ -60,14 +61,19 @@ class Shares:
                 cost = holder.share * holder.weight * holder.prospect.expected_us(holder.share)
                 dated.append((cost, holder.number, holder))
         dated.sort(key=lambda each: each[:2])
+        refused = []
         for _, _, holder in dated:
             more = (holder.share - holder.least) * holder.weight
             # Whoever is granted none keeps its least, and what it holds above that is for the others.
             if more > room:
+                refused.append((holder, holder.share))
                 holder.share = 0
             else:
                 room -= more
-        return [holder for _, _, holder in dated]
+        order = [holder for _, _, holder in dated]
+        if refused:
+            Later(self.holders, order, room, self.steps.now).fit(refused)
+        return order
 
     def _is_limited(self, holder: Holder) -> bool:
         """Whether a ceiling forbids its share: whatever were kept for it would stay idle until its date is lost."""
