@@ -17,7 +17,7 @@ from phalanx.engine.making_room.permits import Claimant, Permits
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.extend import extend
 from phalanx.model.fleet import IntArray
-from phalanx.model.plan import Cause, Guest
+from phalanx.model.plan import Cause, Grounds, Guest
 
 
 def find_share(holder: Holder, now_us: int) -> int:
@@ -78,6 +78,7 @@ class Shares:
         # Seats that are being vacated are for whoever is next when they are free, and nobody gives twice for one thing.
         coming = min(count, self.coming // holder.weight)
         self.coming -= coming * holder.weight
+        holder.coming = coming
         if count > coming:
             self._call_in(holder, count - coming, wait=bool(coming))
 
@@ -90,8 +91,10 @@ class Shares:
         releases = self._find_releases(holder, count, self._list_loans(holder, asked, by_number))
         if releases is None:
             return
+        holder.coming += count
         for release in releases:
             self.steps.transaction.give(release, holder.number)
+            release.occupant.grounds = Grounds(holder.share, holder.date_us)
             giver = by_number[release.occupant.number]
             giver.resting = True
             giver.sit(release.occupant.seats)
