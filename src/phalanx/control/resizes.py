@@ -1,0 +1,65 @@
+"""Why a running gang changes its size, as a sentence: what the plan did, and the numbers by which it did it.
+
+The numbers are the engine's (`Grounds`); here are only words, the same for the history of a run, a what-if and the
+events of a daemon. Who is meant is said by the caller, since a cluster knows names and a daemon the ids of jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from phalanx.control.instructions import SeatChange
+from phalanx.model.plan import Cause, Grounds
+
+_SECOND_US = 1_000_000
+_NO_GROUNDS = Grounds()
+
+
+def say_resize(change: SeatChange, name_of: Callable[[int], str]) -> str:
+    """What it gives or gets, and why."""
+    count, grounds = abs(change.gained), change.grounds or _NO_GROUNDS
+    whom = None if change.beneficiary is None else name_of(change.beneficiary)
+    if change.cause is Cause.PIN:
+        return f"goes to {sum(each.members for each in change.seats)} because somebody wants that"
+    if change.cause is Cause.DRAIN:
+        return f"gives {count} back: its node is emptied" if count else "leaves a node that is emptied"
+    if change.gained > 0:
+        return _say_taken(change.cause, count, grounds)
+    return _say_given(change.cause, count, whom, grounds)
+
+
+def _say_taken(cause: Cause, count: int, grounds: Grounds) -> str:
+    if cause is Cause.SHARE:
+        return f"gets {count} more because its date needs {grounds.needs}"
+    saves = f" (saves {say_span(grounds.saves_us)})" if grounds.saves_us > 0 else ""
+    return f"gets {count} more that {'is' if count == 1 else 'are'} idle{saves}"
+
+
+def _say_given(cause: Cause, count: int, whom: str | None, grounds: Grounds) -> str:
+    if whom is None:
+        return f"gives {count} back"
+    if cause is Cause.SHARE:
+        return f"gives {count} back: {whom}'s date needs {grounds.needs}"
+    if cause is Cause.BALANCE:
+        more = f" and {grounds.takers - 1} more" if grounds.takers > 1 else ""
+        worth = "it is" if count == 1 else "they are"
+        there, here = say_span(grounds.saves_us), say_span(grounds.costs_us)
+        return f"gives {count} to {whom}{more}, to which {worth} worth more (saves {there} there, costs {here} here)"
+    if cause is Cause.GUEST:
+        return f"gives {count} back to {whom}, which had reserved where {'it was' if count == 1 else 'they were'}"
+    return f"gives {count} back so that {whom} can start"
+
+
+def say_span(us: int) -> str:
+    """A length of time, rounded to what matters in a sentence: 40 s, 12 min, 1 h 5 min, 2 d 3 h."""
+    seconds = round(max(0, us) / _SECOND_US)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
