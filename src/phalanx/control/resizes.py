@@ -1,18 +1,20 @@
-"""Why a running gang changes its size, as a sentence: what the plan did, and the numbers by which it did it.
+"""Why a running gang changes its size, and how it stands where surplus is divided, as sentences.
 
-The numbers are the engine's (`Grounds`); here are only words, the same for the history of a run, a what-if and the
+The numbers are the engine's (`Grounds`, `Surplus`); here are only words, the same for the history of a run, a what-if and the
 events of a daemon. Who is meant is said by the caller, since a cluster knows names and a daemon the ids of jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from phalanx.control.instructions import SeatChange
+from phalanx.engine.explain_surplus import Surplus
 from phalanx.model.plan import Cause, Grounds
 
 _SECOND_US = 1_000_000
 _NO_GROUNDS = Grounds()
+_NAMED_MOST = 4
 
 
 def say_resize(change: SeatChange, name_of: Callable[[int], str]) -> str:
@@ -63,3 +65,46 @@ def say_span(us: int) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(round(seconds / 3600), 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+# ---- how a gang stands where surplus is divided
+
+
+def say_surplus(
+    surplus: Surplus, most: int, name_of: Callable[[int], str], moment_of: Callable[[int], str]
+) -> list[str]:
+    """What its date needs, what its next step would be worth, who is before it; `most`: its largest size."""
+    told = [_say_share(surplus, moment_of)]
+    if surplus.rests_until_us is not None:
+        told.append(f"it was resized a moment ago and rests until {moment_of(surplus.rests_until_us)}")
+    if surplus.next is not None:
+        step = surplus.next
+        told.append(f"its next step, to {step.members} members, would save {say_span(step.saves_us)}")
+        told.append(f"before it {_say_who(step.before, name_of)}")
+    elif surplus.members < most:
+        told.append("no larger size would save more than its pause costs")
+    return told
+
+
+def _say_share(surplus: Surplus, moment_of: Callable[[int], str]) -> str:
+    if surplus.date_us is None:
+        return "it has no date, and so no share of its own"
+    date = f"its date {moment_of(surplus.date_us)}"
+    if not surplus.needs:
+        return f"{date} is out of reach at every size"
+    had, lacks = f"{date} needs {surplus.needs} members; it has {surplus.members}", surplus.needs - surplus.members
+    if lacks <= 0:
+        return had
+    if surplus.coming:
+        count = "" if surplus.coming >= lacks else f" of the {lacks} it lacks"
+        return f"{had}: {surplus.coming}{count} {'is' if surplus.coming == 1 else 'are'} coming"
+    if not surplus.granted:
+        return f"{had}: nothing above others' shares is left"
+    return f"{had}: it has no right to what the others hold, or a limit keeps it from more"
+
+
+def _say_who(numbers: Sequence[int], name_of: Callable[[int], str]) -> str:
+    if not numbers:
+        return "is nobody"
+    named, more = ", ".join(name_of(number) for number in numbers[:_NAMED_MOST]), len(numbers) - _NAMED_MOST
+    return f"{'is' if len(numbers) == 1 else 'are'} {named}{f' and {more} more' if more > 0 else ''}"
