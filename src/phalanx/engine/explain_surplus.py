@@ -1,7 +1,7 @@
 """What one running elastic gang gets of the surplus, and what it would get next, on demand.
 
-By the division itself, on a copy that nobody carries out: a share or a place in the order that was worked out in another
-way would be told of one cluster and decided of another.
+By the division itself, on a copy that nobody carries out: a share or a place in the order that was worked out in
+another way would be told of one cluster and decided of another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Surplus:
 
 
 def explain_surplus(snapshot: Snapshot, policy: Policy, gang: int) -> Surplus | None:
-    """Share and next step of a gang that runs; None if it takes no part: rigid, pinned, or under a policy of fixed sizes."""
+    """Share and next step of a gang that runs; None if it takes no part, as one of a fixed size."""
     session = Session(snapshot, policy)
     session.reclaimable = Reclaimable(snapshot)
     # Starts come before surplus, and reservations bound it: both as the cycle would have them now.
@@ -55,16 +55,19 @@ def explain_surplus(snapshot: Snapshot, policy: Policy, gang: int) -> Surplus | 
     walk = Walk(session, turns, choose_calendar(session, turns))
     walk.run()
     transaction = Transaction(session, session.reclaimable, walk.calendar)
+    # As in the cycle, between starts and growth: seats that are still being vacated are room for nobody yet.
     transaction.set_aside()
     division = Division(transaction, walk.calendar)
     holders = division.list_holders()
     division.hand_out_shares(holders, division.steps.count_coming())
+    # One that only starts in this plan is still waiting to whoever asks: it has a reason and not a share.
     mine = next((holder for holder in holders if holder.number == gang and holder.occupant is not None), None)
     return None if mine is None else _tell(snapshot, division, holders, mine)
 
 
 def _tell(snapshot: Snapshot, division: Division, holders: list[Holder], mine: Holder) -> Surplus:
     assert mine.occupant is not None
+    # As the heap of the division would have them: the first of this order takes what comes free.
     # Those who rest take no steps, but what theirs would be worth is still what somebody asks.
     awake = [holder for holder in holders if not holder.resting or holder is mine]
     steps = sorted(division.list_next_steps(awake, ANY_SIZE * max(holder.weight for holder in awake)))
@@ -72,10 +75,12 @@ def _tell(snapshot: Snapshot, division: Division, holders: list[Holder], mine: H
     had = mine.prospect.members
     found = None
     if at is not None:
+        # Sizes are of one role, and what people count is the members of all elastic ones.
         _, _, _, role, size = steps[at]
         then = mine.members + size - mine.seats[role].members
         saves = mine.prospect.expected_us(mine.members) - mine.prospect.expected_us(then)
         found = NextStep(then, round(saves), tuple(step[1] for step in steps[:at]))
+    # Of the row and not of the holder, which says that it rests and not until when.
     cool_us = int(snapshot.running.cool_until_us[mine.occupant.row])
     return Surplus(
         members=had,
