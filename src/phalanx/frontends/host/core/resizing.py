@@ -121,18 +121,7 @@ class Resizing:
             Member(fresh + at, role, devices, rank=-1, joined=live.generation + 1)
             for at, (role, devices) in enumerate(places)
         ]
-        self._go(job, live, leaving, joining, self._say_why(change))
-
-    def _say_why(self, change: SeatChange) -> dict[str, Any]:
-        """Said when it is decided: when it is done, whoever it was done for may be gone."""
-        by_number = self.hub.register.by_number
-
-        def name_of(number: int) -> str:
-            return str(by_number[number].id) if number in by_number else "another"
-
-        other = None if change.beneficiary is None else by_number.get(change.beneficiary)
-        whom = {} if other is None else {"for": other.id}
-        return {"cause": change.cause.value, **whom, "because": say_resize(change, name_of)}
+        self._go(job, live, leaving, joining, _say_why(self.hub, change))
 
     def _go(
         self, job: Job, live: Live, leaving: list[Member], joining: list[Member], why: Mapping[str, Any] | None = None
@@ -435,3 +424,15 @@ class Resizing:
         self._later.pop(job.id, None)  # it was planned for a gang that is no more
         self._go(job, live, [*lost, *extra], [])
         return True
+
+
+def _say_why(hub: Hub, change: SeatChange) -> dict[str, Any]:
+    """Said when it is decided: when it is done, whoever it was done for may be gone."""
+    by_number = hub.register.by_number
+
+    def name_of(number: int) -> str:
+        return str(by_number[number].id) if number in by_number else "another"
+
+    other = None if change.beneficiary is None else by_number.get(change.beneficiary)
+    whom = {} if other is None else {"for": other.id}
+    return {"cause": change.cause.value, **whom, "because": say_resize(change, name_of)}
