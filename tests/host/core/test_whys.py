@@ -548,7 +548,8 @@ def test_a_queue_below_its_guarantee_passes_shorter_ones_and_both_are_told():
         ("tier", f"{slow.id} (slow) will pass: queue 'owner' is below its guarantee, and 'guest' is not (fill by tier)")
     ]
     assert told.fills_after is None
-    assert why(world, slow).passed_by == [] and why(world, slow).fills_after is None
+    assert why(world, slow).passed_by == []
+    assert why(world, slow).fills_after is None
 
 
 def test_a_filler_is_told_whose_queue_fills_first():

@@ -46,7 +46,8 @@ def test_what_a_date_lacks_is_coming_from_those_above_their_share():
     assert words(state)[0] == "its date 1440 s needs 10 members; it has 8: 2 are coming"
     plan = schedule_checked(state.snapshot(), GOODPUT)
     changed = {each.gang: each for each in plan.decisions if isinstance(each, Resize)}
-    assert changed[1].cause is Cause.SHARE and changed[1].grounds.needs == 10  # it is told what it is decided by
+    assert changed[1].cause is Cause.SHARE
+    assert changed[1].grounds.needs == 10
 
 
 def test_a_date_that_nothing_is_left_for_is_told_so():
@@ -104,7 +105,8 @@ def test_whoever_was_resized_rests_and_its_next_step_is_told_all_the_same():
 def test_pinned_rigid_and_fixed_sizes_take_no_part():
     state = make(16, (elastic("wide"), 4), (make_gang("rigid", "4 gpu=1", walltime=60), 4))
     assert stands(state, 1) is None
-    assert stands(state, 0, named("fair")) is None and stands(state, 0, named("easy")) is None
+    assert stands(state, 0, named("fair")) is None
+    assert stands(state, 0, named("easy")) is None
     state.pin(0, 4)
     assert stands(state, 0) is None
 
@@ -114,4 +116,5 @@ def test_asking_changes_nothing():
     before = schedule_checked(state.snapshot(), GOODPUT).key()
     assert stands(state) == stands(state)
     assert schedule_checked(state.snapshot(), GOODPUT).key() == before
-    assert isinstance(stands(state), Surplus) and isinstance(stands(make(8, (elastic("a"), 4))).next, NextStep)
+    assert isinstance(stands(state), Surplus)
+    assert isinstance(stands(make(8, (elastic("a"), 4))).next, NextStep)
