@@ -85,7 +85,7 @@ def say_surplus(
     if surplus.next is not None:
         step = surplus.next
         told.append(f"its next step, to {step.members} members, would save {say_span(step.saves_us)}")
-        told.append(f"before it {_say_who(step.before, name_of)}")
+        told.append(f"{_say_who(step.before, name_of)} before it")
     elif surplus.members < most:
         told.append("no larger size would save more than its pause costs")
     return told
@@ -113,6 +113,6 @@ def _say_share(surplus: Surplus, moment_of: Callable[[int], str]) -> str:
 
 def _say_who(numbers: Sequence[int], name_of: Callable[[int], str]) -> str:
     if not numbers:
-        return "is nobody"
+        return "nobody is"
     named, more = ", ".join(name_of(number) for number in numbers[:_NAMED_MOST]), len(numbers) - _NAMED_MOST
-    return f"{'is' if len(numbers) == 1 else 'are'} {named}{f' and {more} more' if more > 0 else ''}"
+    return f"{named}{f' and {more} more' if more > 0 else ''} {'is' if len(numbers) == 1 else 'are'}"

@@ -466,14 +466,19 @@ def elastic_world(**deadlines):
 def test_a_running_job_says_what_its_date_needs_and_what_the_next_step_is_worth():
     world, left, right = elastic_world(left=9000)
     told = why(world, left).surplus
-    assert told.message == (
-        "its date 11:46 needs 4 members; it has 4; its next step, to 5 members, would save 24 min; before it is nobody"
-    )
+    assert told.sentences == [
+        "its date 11:46 needs 4 members; it has 4",
+        "its next step, to 5 members, would save 24 min",
+        "nobody is before it",
+    ]
     assert (told.members, told.needs, told.coming, told.next_members, told.before) == (4, 4, 0, 5, [])
     assert told.date.startswith("2026-11-10T11:46")
     other = why(world, right).surplus
-    assert other.message.startswith("it has no date, and so no share of its own; its next step, to 5 members, would")
-    assert other.message.endswith("; before it is 1 (left)")
+    assert other.sentences == [
+        "it has no date, and so no share of its own",
+        "its next step, to 5 members, would save 24 min",
+        "1 (left) is before it",
+    ]
     assert (other.date, other.needs, other.before) == (None, 0, [left.id])
 
 
@@ -482,9 +487,9 @@ def test_a_date_that_needs_more_says_what_is_coming_or_that_it_is_out_of_reach()
     world.tick(1200)
     at_us = world.clock.us
     world.planner.report(at_us, left.number, at_us + 7000_000_000, None)  # slower than it thought
-    assert "its date 11:16 needs 6 members; it has 5: 1 is coming" in why(world, left).surplus.message
+    assert why(world, left).surplus.sentences[0] == "its date 11:16 needs 6 members; it has 5: 1 is coming"
     world.planner.report(at_us, left.number, at_us + 20_000_000_000, None)
-    assert why(world, left).surplus.message.startswith("its date 11:16 is out of reach at every size;")
+    assert why(world, left).surplus.sentences[0] == "its date 11:16 is out of reach at every size"
 
 
 def test_whoever_has_a_fixed_size_has_no_surplus():
@@ -501,7 +506,7 @@ def test_who_will_pass_the_owner_of_a_reservation_is_named_with_the_rule():
     for name in "bc":
         world.submit(name, "1 gpu=1", walltime=600)
     told = why(world, big)
-    message = "4 (b), 5 (c) will pass: shorter, and done before its reservation at 10:16 (fill: shortest)"
+    message = "4 (b), 5 (c) will pass: shorter, and done before this job's reservation at 10:16 (fill: shortest)"
     assert [(each.jobs, each.rule, each.message) for each in told.passed_by] == [([4, 5], "shortest", message)]
     assert told.fills_after is None
 
@@ -512,7 +517,7 @@ def test_under_arrival_the_rule_is_named_so():
     world.submit("b", "1 gpu=1", walltime=1200)
     told = why(world, big)
     assert [each.message for each in told.passed_by] == [
-        "4 (b) will pass: done before its reservation at 10:16 (fill: arrival)"
+        "4 (b) will pass: done before this job's reservation at 10:16 (fill: arrival)"
     ]
 
 

@@ -78,15 +78,15 @@ def test_without_a_date_there_is_no_share_and_still_a_next_step():
     assert words(state) == [
         "it has no date, and so no share of its own",
         "its next step, to 5 members, would save 6 min",
-        "before it is other",
+        "other is before it",
     ]
-    assert words(state, 1)[2] == "before it is nobody"
+    assert words(state, 1)[2] == "nobody is before it"
 
 
 def test_of_many_before_it_the_first_are_named():
     others = [(elastic(f"s{at}", "1-4", left=60 + at), 1) for at in range(6)]
     state = make(10, (elastic("wide"), 4), *others)
-    assert words(state)[2] == "before it are s0, s1, s2, s3 and 2 more"
+    assert words(state)[2] == "s0, s1, s2, s3 and 2 more are before it"
 
 
 def test_the_largest_has_no_next_step_and_a_long_pause_is_never_worth_it():

@@ -100,8 +100,8 @@ def _ahead(told: Told) -> list[str]:
 
 
 def _surplus(told: Told) -> list[str]:
-    surplus = told.get("surplus") or {}
-    return [_row("SURPLUS", clean(surplus["message"]))] if surplus else []
+    sentences = (told.get("surplus") or {}).get("sentences") or []
+    return [_row("" if at else "SURPLUS", clean(line)) for at, line in enumerate(sentences)]
 
 
 def _passing(told: Told) -> list[str]:

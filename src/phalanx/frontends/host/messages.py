@@ -187,7 +187,7 @@ class SurplusTold(msgspec.Struct, frozen=True):
     """How a running elastic job stands where surplus is divided."""
 
     members: int
-    message: str
+    sentences: list[str]
     date: str | None = None
     needs: int = 0  # members that its date needs; 0: it has none, or it is out of reach at every size
     coming: int = 0  # of those that it lacks

@@ -60,11 +60,11 @@ class Passers:
             return "tier", f"queue '{other.queue}' is below its guarantee, and '{mine.queue}' is not (fill by tier)"
         shorter = "shorter" if fill == "shortest" and other.length_us < mine.length_us else ""
         if reserved_us is None:
-            where = "" if shorter else "room that this one does not fit"
+            where = "" if shorter else "fits where this job does not"
         else:
             at = moment(self.hub.wall_at(reserved_us), self.hub.clock.wall_s())
             ends = at_us + other.length_us <= reserved_us
-            where = f"done before its reservation at {at}" if ends else f"beside its reservation at {at}"
+            where = f"done before this job's reservation at {at}" if ends else f"beside this job's reservation at {at}"
         return fill, f"{', and '.join(part for part in (shorter, where) if part)} (fill: {fill})"
 
     def _fills_after(

@@ -431,7 +431,7 @@ def _say_why(hub: Hub, change: SeatChange) -> dict[str, Any]:
     by_number = hub.register.by_number
 
     def name_of(number: int) -> str:
-        return str(by_number[number].id) if number in by_number else "another"
+        return f"job {by_number[number].id}" if number in by_number else "another"
 
     other = None if change.beneficiary is None else by_number.get(change.beneficiary)
     whom = {} if other is None else {"for": other.id}

@@ -41,7 +41,7 @@ class Surpluses:
         by_number, step = self.hub.register.by_number, found.next
         return SurplusTold(
             members=found.members,
-            message="; ".join(say_surplus(found, job.gang.members_max, self._name_of, self._moment)),
+            sentences=say_surplus(found, job.gang.members_max, self._name_of, self._moment),
             date=None if found.date_us is None else self.hub.iso(self.hub.wall_at(found.date_us)),
             needs=found.needs,
             coming=found.coming,
