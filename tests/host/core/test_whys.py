@@ -566,3 +566,36 @@ def test_a_filler_is_told_whose_queue_fills_first():
     assert told.fills_after.message == (
         f"queue 'guest' is not below its guarantee; {wide.id} (wide) of queue 'owner', below its own, fills first"
     )
+
+
+def test_who_runs_beside_a_reservation_passes_it_and_is_told_so():
+    """The big one needs six of eight when the first ends; two are left for somebody long."""
+    world = World("goodput")
+    world.submit("train", "6 gpu=1", walltime=3600)
+    world.plan()
+    big = world.submit("big", "6 gpu=1", "eve", walltime=600)
+    world.submit("long", "2 gpu=1", walltime=7200)
+    assert [each.message for each in why(world, big).passed_by] == [
+        "3 (long) will pass: beside this job's reservation at 10:16 (fill: shortest)"
+    ]
+
+
+def test_who_fits_where_another_does_not_passes_under_arrival():
+    world, _ = full_world()
+    world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    wide = world.submit("wide", "2 gpu=1", walltime=1200)
+    world.submit("slim", "1 gpu=1", walltime=1200)
+    assert [each.message for each in why(world, wide).passed_by] == [
+        "5 (slim) will pass: fits where this job does not (fill: arrival)"
+    ]
+
+
+def test_whoever_is_ahead_in_the_order_or_waits_for_a_gate_passes_nobody():
+    world, _ = full_world(policy="goodput")
+    world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    world.submit("first", "1 gpu=1", walltime=600, priority=5)
+    late = world.submit("late", "1 gpu=1", walltime=600)
+    assert why(world, late).passed_by == []
+    held = world.submit("held", "1 gpu=1", walltime=600, gates=("hold",))
+    told = why(world, held)
+    assert (told.passed_by, told.fills_after) == ([], None)
