@@ -599,3 +599,26 @@ def test_whoever_is_ahead_in_the_order_or_waits_for_a_gate_passes_nobody():
     held = world.submit("held", "1 gpu=1", walltime=600, gates=("hold",))
     told = why(world, held)
     assert (told.passed_by, told.fills_after) == ([], None)
+
+
+def test_the_owner_of_a_reservation_is_ahead_and_passes_nobody():
+    world = World("goodput", queues=tenants())
+    world.submit("hold", "7 gpu=1", queue="guest", walltime=3600)
+    world.plan()
+    mid = world.submit("mid", "5 gpu=1", queue="guest", walltime=600)
+    world.submit("big", "4 gpu=1", queue="owner", walltime=3600)  # came later, and its queue stands better
+    told = why(world, mid)
+    assert [each["name"] for each in told.ahead.jobs] == ["big"]
+    assert (told.passed_by, told.fills_after) == ([], None)
+
+
+def test_whoever_is_kept_by_a_limit_fills_nothing():
+    world = World("goodput", queues=tenants(), users=[UserLimit("bob", {"gpu": 2000})])
+    world.submit("hold", "5 gpu=1", queue="guest", walltime=3600)
+    world.submit("mine", "2 gpu=1", "bob", queue="guest", walltime=3600)
+    world.plan()
+    big = world.submit("big", "4 gpu=1", queue="guest", walltime=600)
+    slim = world.submit("slim", "1 gpu=1", queue="guest", walltime=7200)
+    world.submit("more", "2 gpu=1", "bob", queue="owner", walltime=60)
+    assert why(world, big).fills_after is None
+    assert why(world, slim).fills_after is None

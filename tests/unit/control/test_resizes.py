@@ -114,6 +114,13 @@ def test_a_forecast_lists_the_shares_and_gifts_to_come(dates):
     ]
 
 
+def test_what_comes_with_and_without_a_change_is_not_told_as_its_doing(dates, tmp_path):
+    more = tmp_path / "more.yaml"
+    more.write_text("{name: huge, members: 99, each: {gpu: 1}, walltime: 1m}")  # never runs, and changes nothing
+    shown = run("what-if", "--from", dates, "--at", "15m", "--add-gang", more)
+    assert [line for line in shown.splitlines() if line.startswith(("+", "now:"))] == []
+
+
 def test_a_change_tells_only_what_comes_of_it(dates, tmp_path):
     """Whoever comes with the change has a date; what the others would have done in any case is not told again."""
     state, more = tmp_path / "state.json", tmp_path / "more.yaml"

@@ -50,6 +50,16 @@ def test_what_a_date_lacks_is_coming_from_those_above_their_share():
     assert changed[1].grounds.needs == 10
 
 
+def test_what_others_need_a_pause_to_leave_is_coming_until_it_is_there():
+    """Before the plan, and after it, while the seats are being vacated."""
+    rest = elastic("rest", "2-12", resize_pause_us=10)
+    state = make(16, (elastic("dated", deadline_us=1440), 8), (rest, 8))
+    told = "its date 1440 s needs 10 members; it has 8: 2 are coming"
+    assert words(state)[0] == told
+    state.apply(schedule_checked(state.snapshot(), GOODPUT))
+    assert words(state)[0] == told
+
+
 def test_a_date_that_nothing_is_left_for_is_told_so():
     first = elastic("first", "2-8", left=1000, deadline_us=1000)
     state = make(16, (elastic("dated", "2-12", deadline_us=1440), 8), (first, 8))

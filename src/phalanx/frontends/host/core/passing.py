@@ -11,9 +11,12 @@ from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.core.words import listing, moment
 from phalanx.frontends.host.messages import Passing
+from phalanx.model.reason import Code
 
 Rule = Literal["shortest", "arrival", "tier"]
 _NAMED_MOST: Final = 4
+#: Of those who wait for nothing but room.
+_FILLING: Final = (Code.NONE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.BEHIND, Code.RESERVED)
 
 
 class Passers:
@@ -73,11 +76,16 @@ class Passers:
         """Of one that could only fill: who fills before it, whatever their lengths."""
         if not reserved or job.number in reserved:
             return None
-        by_number = self.hub.register.by_number
+        by_number, reasons = self.hub.register.by_number, self.rows.explained().reasons
         rivals = [
             (by_number[number], filler)
             for number, filler in fillers.items()
-            if number in by_number and number not in reserved and self._fills_by_tier(filler, mine)
+            if number in by_number
+            and number not in reserved
+            and self._fills_by_tier(filler, mine)
+            # One that a limit keeps, or a rest, fills nothing.
+            and number in reasons
+            and reasons[number][0] in _FILLING
         ]
         rivals = [each for each in rivals if each[0].id not in told]
         if not rivals:
