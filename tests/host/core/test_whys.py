@@ -622,3 +622,14 @@ def test_whoever_is_kept_by_a_limit_fills_nothing():
     world.submit("more", "2 gpu=1", "bob", queue="owner", walltime=60)
     assert why(world, big).fills_after is None
     assert why(world, slim).fills_after is None
+
+
+def test_with_many_reservations_one_behind_passes_at_its_own():
+    world, _ = full_world(policy="conservative")
+    big = world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    small = world.submit("small", "3 gpu=1", walltime=600)  # when the second ends, before the first does
+    told = why(world, big)
+    assert [(each.jobs, each.message) for each in told.passed_by] == [
+        ([small.id], "4 (small) will pass: at a reservation of its own, which delays nobody before it")
+    ]
+    assert why(world, small).passed_by == []

@@ -15,6 +15,8 @@ from phalanx.model.reason import Code
 
 Rule = Literal["shortest", "arrival", "tier"]
 _NAMED_MOST: Final = 4
+#: With many reservations, or in another pool of nodes.
+_OWN_START: Final = "at a reservation of its own, which delays nobody before it"
 #: Of those who wait for nothing but room.
 _FILLING: Final = (Code.NONE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.BEHIND, Code.RESERVED)
 
@@ -41,10 +43,14 @@ class Passers:
         groups: dict[tuple[Rule, str], list[Job]] = {}
         for number, at_us in starts.items():
             other, filler = by_number.get(number), fillers.get(number)
-            if other is None or filler is None or number in reserved:
-                continue  # it has its own reservation, or waits for a gate to open
+            if other is None or filler is None:
+                continue  # it waits for a gate to open
             by_tier = self._fills_by_tier(filler, mine)
-            if number not in before or (by_tier and other.number > job.number):
+            if number in reserved:
+                # Whoever is ahead has its reservation in its turn; of one behind, it was found to delay nobody.
+                if number not in before:
+                    groups.setdefault((self.hub.planner.policy.fill, _OWN_START), []).append(other)
+            elif number not in before or (by_tier and other.number > job.number):
                 why = self._rule(filler, mine, at_us, reserved.get(job.number), by_tier=by_tier)
                 groups.setdefault(why, []).append(other)
         passing = [_passing(rule, words, jobs) for (rule, words), jobs in groups.items()]
