@@ -31,6 +31,8 @@ _VERBS: Final = {
     "fail": "fails",
 }
 _REASONS_MAX: Final = 20
+_LATER_MAX: Final = 12
+_DIVIDED: Final = ("share", "balance")
 _COUNTED: Final = ("bind", "grow", "shrink", "lose")
 
 
@@ -61,7 +63,7 @@ def show(report: WhatIfReport) -> None:
     if left:
         same = len(found.names) - len(changed)
         print_lines([f"{left:,} more gangs, {same:,} of all unchanged; --json has them"])
-    lines = [*_now_lines(found), *_why_lines(found, names[:ROWS_MAX])]
+    lines = [*_now_lines(found), *_later_lines(found), *_why_lines(found, names[:ROWS_MAX])]
     print_lines(["", *lines, *([""] if lines else [])])
     print_sheet(_totals_sheet(report.tree["totals"]))
     print_lines([f"note: {note}" for note in report.notes])
@@ -151,8 +153,30 @@ def _now_lines(found: Answer) -> list[str]:
     for name, change in found.after.happens_now():
         if (name, change) not in usual:
             members = f" {change.members} member{'s' * (change.members != 1)}" if change.event in _COUNTED else ""
-            lines.append(f"now: {name} {_VERBS[change.event]}{members}")
+            because = f": {change.because}" if change.because else ""
+            lines.append(f"now: {name} {_VERBS[change.event]}{members}{because}")
     return lines[:ROWS_MAX]
+
+
+def _later_lines(found: Answer) -> list[str]:
+    """Surplus that will change hands for a date, or because it is worth more elsewhere; growth into idle room goes on
+    all the time, and is counted below."""
+    usual = {} if _is_forecast(found) else {fate.name: set(fate.events) for fate in found.before.fates.values()}
+    told = [
+        (change.at_us, fate.name, change)
+        for fate in found.after.fates.values()
+        for change in fate.events
+        if change.cause in _DIVIDED and change.at_us > found.after.now_us and change not in usual.get(fate.name, ())
+    ]
+    told.sort(key=lambda each: each[0])
+    lines = [f"{_when(at_us, found.after.now_us)}: {name} {change.because}" for at_us, name, change in told]
+    more = len(lines) - _LATER_MAX
+    return lines[:_LATER_MAX] + ([f"{more:,} more such changes; --json has them"] if more > 0 else [])
+
+
+def _is_forecast(found: Answer) -> bool:
+    """Whether both sides are the same, so that what is to come is the answer."""
+    return found.before.fates == found.after.fates
 
 
 def _why_lines(found: Answer, names: Sequence[str]) -> list[str]:

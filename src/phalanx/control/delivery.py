@@ -6,7 +6,7 @@ taken back before anybody hears of it. Which plan, and whether another follows, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from phalanx.control.folding import Folded
 from phalanx.control.instructions import Carrier, Leave, Recorder, Remains, SeatChange, Shift, Start
@@ -108,16 +108,13 @@ class Delivery:
             self.carrier.carry_out(Leave(number, decision.cause, decision.beneficiary))
             return
         if isinstance(decision, Resize):
-            was = before[number]
-            gained = decision.members - _members(was)
-            event = "grow" if gained > 0 else "shrink" if gained < 0 else "move"
-            self.carrier.carry_out(SeatChange(number, was, decision.seats, decision.cause, decision.beneficiary))
+            told = decision.cause, decision.beneficiary, decision.grounds
+            change = SeatChange(number, before[number], decision.seats, *told)
+            event = "grow" if change.gained > 0 else "shrink" if change.gained < 0 else "move"
+            self.carrier.carry_out(change)
+            self.recorder.on_change(number, now, event, change)
         else:
             event = "move" if isinstance(decision, Move) else "repair" if isinstance(decision, Repair) else "restart"
             self.carrier.carry_out(Shift(number, decision.seats, event))
-        self.recorder.on_change(number, now, event)
+            self.recorder.on_change(number, now, event)
         self.foresee(number)
-
-
-def _members(seats: Sequence[Seats]) -> int:
-    return sum(each.members for each in seats)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from phalanx.model.plan import Bind, Cause, Plan, Seats
+from phalanx.model.plan import Bind, Cause, Grounds, Plan, Seats
 from phalanx.model.value import value
 
 # ---- what comes out
@@ -46,6 +46,12 @@ class SeatChange:
     seats: tuple[Seats, ...]
     cause: Cause
     beneficiary: int | None = None
+    grounds: Grounds | None = None  # the numbers behind it, where surplus was divided
+
+    @property
+    def gained(self) -> int:
+        """By how many members it grows; negative: shrinks."""
+        return sum(each.members for each in self.seats) - sum(each.members for each in self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +132,11 @@ class Recorder(Protocol):
         """A gang started."""
         ...
 
-    def on_change(self, number: int, at_us: int, event: str) -> None:
-        """A gang that holds seats changed (grow, shrink, move, lose, repair, restart); the state knows how it sits."""
+    def on_change(self, number: int, at_us: int, event: str, change: SeatChange | None = None) -> None:
+        """A gang that holds seats changed (grow, shrink, move, lose, repair, restart); the state knows how it sits.
+
+        `change`: what the plan said, if a plan changed its size; `control.resizes` has words for it.
+        """
         ...
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
@@ -152,7 +161,7 @@ class Silence:
     def on_bind(self, bind: Bind, at_us: int) -> None:
         """A gang started."""
 
-    def on_change(self, number: int, at_us: int, event: str) -> None:
+    def on_change(self, number: int, at_us: int, event: str, change: SeatChange | None = None) -> None:
         """A gang that holds seats changed."""
 
     def on_end(self, number: int, at_us: int, how: str) -> None:

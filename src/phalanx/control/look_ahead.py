@@ -17,6 +17,8 @@ import numpy as np
 
 from phalanx.control.belief import AS_STATED, Belief, RunTimes
 from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.instructions import SeatChange
+from phalanx.control.resizes import say_resize
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -37,6 +39,9 @@ class Change:
     at_us: int
     event: str  # bind grow shrink move lose repair restart evict yield complete fail cancel
     members: int
+    # Of a gang whose size a plan changed, and not compared: two futures in which it goes to one size are alike in that.
+    cause: str = field(default="", compare=False)
+    because: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)
@@ -203,12 +208,12 @@ class Chronicle:
             if self._wanted is not None:
                 self._wanted.discard(number)
 
-    def on_change(self, number: int, at_us: int, event: str) -> None:
+    def on_change(self, number: int, at_us: int, event: str, change: SeatChange | None = None) -> None:
         """A gang that holds seats changed."""
         fate, record = self._fates[number], self._state.records[number]
         if event in ("repair", "restart") and fate.start_us is None:
             fate.start_us = at_us  # it was degraded at first
-        self._note(fate, at_us, event, int(self._state.running.columns["members"][record.row]))
+        self._note(fate, at_us, event, int(self._state.running.columns["members"][record.row]), change)
         self._places.change(number, at_us)
 
     def on_end(self, number: int, at_us: int, how: str) -> None:
@@ -236,10 +241,14 @@ class Chronicle:
             self._outlook.whole = False
             raise _SeenEnough
 
-    def _note(self, fate: Fate, at_us: int, event: str, members: int) -> None:
-        fate.events.append(Change(at_us, event, members))
+    def _note(self, fate: Fate, at_us: int, event: str, members: int, change: SeatChange | None = None) -> None:
+        why = ("", "") if change is None else (change.cause.value, say_resize(change, self._name_of))
+        fate.events.append(Change(at_us, event, members, *why))
         # The last that ran: an end has none, and is not what people ask for.
         fate.members = members or fate.members
+
+    def _name_of(self, number: int) -> str:
+        return self._state.gangs[number].name
 
 
 @dataclass(frozen=True, slots=True, eq=False)

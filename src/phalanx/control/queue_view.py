@@ -6,6 +6,7 @@ Front ends ask here and never look into a session or its turns, so that the engi
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -52,6 +53,33 @@ def list_ahead(state: State, policy: Policy, number: int) -> list[int] | None:
     rows = [row for turn in np.concatenate(before).tolist() for row in turns.rows_of(turn)]
     # Who can never run is ahead of nobody (rule 2), though it stands in the order.
     return [gang for gang in snapshot.pending.gang[rows].tolist() if gang not in snapshot.judged]
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """How a waiting gang stands where room beside reservations is filled."""
+
+    queue: str
+    tiers: tuple[int, ...]  # of its queue, level by level: 0 below its guarantee, 1 not; smaller fills first
+    length_us: int  # believed, at the size it would be given; of one tier the shortest fills first
+
+
+def list_fillers(state: State, policy: Policy) -> dict[int, Filler]:
+    """Everybody who has a turn, by number, with what decides who fills first (rule 1)."""
+    snapshot = state.borrow()
+    session = Session(snapshot, policy)
+    turns = order_turns(session)
+    # At the size that a filler would be given, as the walk sorts them: a moldable gang is short at its largest.
+    lengths = turns.lengths_at_first_size(session)
+    # Where queues do not take turns, there are no tiers either, and everybody is in one.
+    by_tier = policy.standing and snapshot.queues.many
+    found: dict[int, Filler] = {}
+    for turn in range(len(turns)):
+        queue = int(turns.queue[turn])
+        tiers = session.standing.tiers(queue) if by_tier else ()
+        each = Filler(snapshot.queues.names[queue], tiers, int(lengths[turn]))
+        found.update((int(snapshot.pending.gang[row]), each) for row in turns.rows_of(turn))
+    return found
 
 
 def find_entitled(state: State, policy: Policy) -> IntArray:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from phalanx.control.explain import explain_pending
 from phalanx.control.forward import Arrival, Happens
-from phalanx.control.look_ahead import Fate, Outlook, Until, look_ahead
+from phalanx.control.look_ahead import Change, Fate, Outlook, Until, look_ahead
 from phalanx.control.restore import Restored
 from phalanx.control.spec.writing import seconds
 from phalanx.control.state import State
@@ -163,11 +163,15 @@ def _fate_tree(fate: Fate) -> Tree:
         "start_s": None if fate.start_us is None else seconds(fate.start_us),
         "end_s": None if fate.end_us is None else seconds(fate.end_us),
         "members": fate.members,
-        "events": [
-            {"at_s": seconds(change.at_us), "event": change.event, "members": change.members} for change in fate.events
-        ],
+        "events": [_event_tree(change) for change in fate.events],
         "reason": None if fate.reason is None else dict(zip(("code", "message"), fate.reason, strict=True)),
     }
+
+
+def _event_tree(change: Change) -> Tree:
+    tree: Tree = {"at_s": seconds(change.at_us), "event": change.event, "members": change.members}
+    # Only of sizes that a plan changed: an end has no cause to tell.
+    return {**tree, "cause": change.cause, "because": change.because} if change.cause else tree
 
 
 def _difference(before_us: int | None, after_us: int | None) -> int | float | None:

@@ -21,7 +21,7 @@ from phalanx.engine.room.seats import sizes_of, subtract_seats
 from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Cause, Decision, Evict, Guest, Move, Resize, Seats
+from phalanx.model.plan import Cause, Decision, Evict, Grounds, Guest, Move, Resize, Seats
 from phalanx.model.resources import MILLI
 from phalanx.model.snapshot import Snapshot
 
@@ -50,6 +50,7 @@ class Occupant:
     # A move is no eviction (rule 9): the gang saves its work first and goes on elsewhere.
     moved: bool = False
     grown_as: Guest = Guest.NO  # what it grew into in this plan lies under somebody's reservation
+    grounds: Grounds | None = None  # by which surplus was divided, if that is why it changes
     # Both, since a plan says where a gang sits afterwards, and rights are judged by what it had before.
     _was: tuple[Seats, ...] | None = None
     _seats: tuple[Seats, ...] | None = None
@@ -206,8 +207,8 @@ class Reclaimable:
                 decisions.append(Move(occupant.number, occupant.seats))
             elif occupant.changed:
                 assert occupant.cause is not None
-                guest = occupant.grown_as
-                decisions.append(Resize(occupant.number, occupant.seats, occupant.cause, occupant.beneficiary, guest))
+                told = occupant.beneficiary, occupant.grown_as, occupant.grounds
+                decisions.append(Resize(occupant.number, occupant.seats, occupant.cause, *told))
         return decisions
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 import numpy as np
@@ -82,6 +82,17 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Grounds:
+    """The numbers behind a division of surplus (rule 16). They are told to people and decide nothing."""
+
+    needs: int = 0  # members that a date needs: its own, or that of whom it gives for
+    date_us: int | None = None  # that date
+    saves_us: int = 0  # how much sooner those who take are done
+    costs_us: int = 0  # how much later whoever gives is
+    takers: int = 1  # among whom what is given back goes
+
+
+@dataclass(frozen=True, slots=True)
 class Resize:
     """Run this gang on exactly these seats from now on; larger, smaller or elsewhere in part."""
 
@@ -90,6 +101,8 @@ class Resize:
     cause: Cause
     beneficiary: int | None = None  # who starts on what is given back
     guest: Guest = Guest.NO  # some of it now lies under a reservation
+    # Neither compared nor digested: a plan that does the same is the same, in whatever words.
+    grounds: Grounds | None = field(default=None, compare=False)
 
     @property
     def members(self) -> int:

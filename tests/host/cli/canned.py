@@ -96,9 +96,29 @@ WHY_PENDING = {
         {"what": 'topology "node" is only preferred', "command": "phalanx edit 214 --topology prefer:node", "at": None},
     ],
     "decisions": [],
+    "passed_by": [
+        {
+            "jobs": [215, 216],
+            "rule": "shortest",
+            "message": "215 (b), 216 (c) will pass: shorter, and done before this job's reservation at 10:05 (fill: shortest)",
+        }
+    ],
+    "fills_after": {
+        "jobs": [217],
+        "rule": "tier",
+        "message": "queue 'research' is not below its guarantee; 217 (y) of queue 'q', below its own, fills first",
+    },
 }
 WHY_RUNNING = {
     **WHY_PENDING,
+    "passed_by": [],
+    "fills_after": None,
+    "surplus": {
+        "members": 2,
+        "needs": 4,
+        "coming": 2,
+        "sentences": ["its date 18:00 needs 4 members; it has 2: 2 are coming", "nobody is before it"],
+    },
     "id": 1,
     "name": "train",
     "state": "running",
@@ -112,11 +132,18 @@ WHY_RUNNING = {
     "sooner_if": [],
     "decisions": [
         {"seq": 7, "at": at("08:40:00"), "job": 1, "event": "bind", "data": {"members": 4, "placement": {"box": 4}}},
-        {"seq": 9, "at": at("08:55:10"), "job": 1, "event": "shrink", "data": {"members": 2, "for": 2}},
+        {
+            "seq": 9,
+            "at": at("08:55:10"),
+            "job": 1,
+            "event": "shrink",
+            "data": {"members": 2, "for": 2, "because": "gives 2 back: job 2's date needs 3"},
+        },
     ],
 }
 WHY_ENDED = {
     **WHY_RUNNING,
+    "surplus": None,
     "id": 3,
     "name": "evil\x1b[31m\u202ename",
     "state": "failed",

@@ -58,6 +58,8 @@ id,name,user,queue,state,members,members_min,members_max,placement,reason,eta,gp
   ALSO        QueueLimit  research uses 40 of its 48
               Behind      2 gangs are ahead
   AHEAD       3 gangs, 32 GPUs  #198 alice 16 GPUs, #207 bob 8 GPUs, and 1 more
+  PASSING     215 (b), 216 (c) will pass: shorter, and done before this job's reservation at 10:05 (fill: shortest)
+              queue 'research' is not below its guarantee; 217 (y) of queue 'q', below its own, fills first
 
   STARTS      about 10:05 (80%: 09:50 - 10:40)   when #1 ends
   SOONER IF   you accept 8 GPUs now              phalanx resize 214 --min 8               -> 09:00
@@ -66,8 +68,11 @@ id,name,user,queue,state,members,members_min,members_max,placement,reason,eta,gp
     "why 1": """\
 1 train  RUNNING 20m  queue default  needs 4 GPUs as 4 x 1
 
+  SURPLUS     its date 18:00 needs 4 members; it has 2: 2 are coming
+              nobody is before it
+
   DECIDED     08:40:00  bind    members 4, placement box:4
-              08:55:10  shrink  members 2, for 2
+              08:55:10  shrink  members 2, for 2; gives 2 back: job 2's date needs 3
 """,
     "why 3": """\
 3 evil\\x1b[31m\\u202ename  FAILED 20m  queue default  needs 4 GPUs as 4 x 1

@@ -89,6 +89,56 @@ def test_the_first_minutes(box):
     assert box("wait", 2, code=1).stdout == ""
 
 
+def test_a_date_takes_what_it_needs_and_everybody_is_told_why(box, tmp_path):
+    """Twenty minutes of work for one, in nine: three of four do it, and the other job had all of them."""
+    toy = [sys.executable, "-m", "phalanx.elastic.toy"]
+    box(
+        "submit",
+        "-g",
+        "1:4",
+        "--name",
+        "sweep",
+        "--time",
+        "20m",
+        "--",
+        *toy,
+        tmp_path / "a",
+        "--items",
+        4800,
+        "--seconds",
+        1,
+    )
+    until_said(box, 1, "start")
+    paper = ["--time", "5m", "--deadline", "9m", "--", *toy, tmp_path / "b", "--items", 1200, "--seconds", 1]
+    box("submit", "-g", "1:4", "--name", "paper", *paper)
+    grown = until_said(box, 2, "grow")
+    assert (grown["cause"], grown["because"]) == ("share", "gets 2 more because its date needs 3")
+    given = [each["data"] for each in decisions(box, 1) if each["event"] == "shrink"]
+    assert [(each["cause"], each["for"], each["because"]) for each in given] == [
+        ("loan", 2, "gives 1 back so that job 2 can start"),
+        ("share", 2, "gives 2 back: job 2's date needs 3"),
+    ]
+    why = box("why", 2).stdout
+    assert "\n  SURPLUS     its date " in why
+    assert "cause share; gets 2 more because its date needs 3\n" in why
+    told = json.loads(box("why", 1, "-o", "json").stdout)["surplus"]
+    assert told["sentences"][0] == "it has no date, and so no share of its own"
+
+
+def decisions(run, job):
+    return json.loads(run("why", job, "-o", "json").stdout)["decisions"]
+
+
+def until_said(run, job, event):
+    """What was said of this event once it has happened."""
+    end = time.monotonic() + 60
+    while True:
+        told = [each["data"] for each in decisions(run, job) if each["event"] == event]
+        if told:
+            return told[0]
+        assert time.monotonic() < end, (job, event)
+
+
 #: Rank 1 fails when rank 0 has printed, and not before: the first failure ends the whole gang.
 RANKS = """
 import os, pathlib, sys, time

@@ -438,3 +438,198 @@ def test_a_dry_run_predicts_from_earlier_runs_and_says_what_can_never_run():
     never = try_out(world, {"members": 99, "each": {"gpu": 1}}, allow_infeasible=True)
     assert never.eta is None
     assert never.reason.code == "Infeasible"
+
+
+# ---------------------------------------------------------------------- surplus, and who passes whom
+
+
+def speak(job):
+    """Its members have said that they can be resized."""
+    for member in job.live.members.values():
+        member.speaks = frozenset({"shrink", "grow"})
+
+
+def elastic_world(**deadlines):
+    """Two elastic jobs on eight devices, an hour each at eight."""
+    world = World("goodput", gpus=8)
+    jobs = []
+    for name in ("left", "right"):
+        when = {"deadline_us": deadlines[name] * 1_000_000} if name in deadlines else {}
+        jobs.append(world.submit(name, "1-8 gpu=1", walltime=3600, **when))
+    world.plan()
+    for job in jobs:
+        speak(job)
+        world.planner.set_manners(world.clock.us, job.number, elastic=True)
+    return world, *jobs
+
+
+def test_a_running_job_says_what_its_date_needs_and_what_the_next_step_is_worth():
+    world, left, right = elastic_world(left=9000)
+    told = why(world, left).surplus
+    assert told.sentences == [
+        "its date 11:46 needs 4 members; it has 4",
+        "its next step, to 5 members, would save 24 min",
+        "nobody is before it",
+    ]
+    assert (told.members, told.needs, told.coming, told.next_members, told.before) == (4, 4, 0, 5, [])
+    assert told.date.startswith("2026-11-10T11:46")
+    other = why(world, right).surplus
+    assert other.sentences == [
+        "it has no date, and so no share of its own",
+        "its next step, to 5 members, would save 24 min",
+        "1 (left) is before it",
+    ]
+    assert (other.date, other.needs, other.before) == (None, 0, [left.id])
+
+
+def test_a_date_that_needs_more_says_what_is_coming_or_that_it_is_out_of_reach():
+    world, left, _ = elastic_world(left=7200)
+    world.tick(1200)
+    at_us = world.clock.us
+    world.planner.report(at_us, left.number, at_us + 7000_000_000, None)  # slower than it thought
+    assert why(world, left).surplus.sentences[0] == "its date 11:16 needs 6 members; it has 5: 1 is coming"
+    world.planner.report(at_us, left.number, at_us + 20_000_000_000, None)
+    assert why(world, left).surplus.sentences[0] == "its date 11:16 is out of reach at every size"
+
+
+def test_whoever_has_a_fixed_size_has_no_surplus():
+    world, left, _ = elastic_world()
+    world.planner.pin(world.clock.us, left.number, 4)
+    assert why(world, left).surplus is None
+    rigid, train = full_world()
+    assert why(rigid, train).surplus is None
+
+
+def test_who_will_pass_the_owner_of_a_reservation_is_named_with_the_rule():
+    world, _ = full_world(policy="goodput")
+    big = world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    for name in "bc":
+        world.submit(name, "1 gpu=1", walltime=600)
+    told = why(world, big)
+    message = "4 (b), 5 (c) will pass: shorter, and done before this job's reservation at 10:16 (fill: shortest)"
+    assert [(each.jobs, each.rule, each.message) for each in told.passed_by] == [([4, 5], "shortest", message)]
+    assert told.fills_after is None
+
+
+def test_under_arrival_the_rule_is_named_so():
+    world, _ = full_world()
+    big = world.submit("big", "8 gpu=1", "eve", walltime=600)
+    world.submit("b", "1 gpu=1", walltime=1200)
+    told = why(world, big)
+    assert [each.message for each in told.passed_by] == [
+        "4 (b) will pass: done before this job's reservation at 10:16 (fill: arrival)"
+    ]
+
+
+def test_a_longer_one_that_only_fills_is_passed_by_the_shorter():
+    world, _ = full_world(policy="goodput")
+    world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    long = world.submit("long", "1 gpu=1", walltime=3000)
+    short = world.submit("short", "1 gpu=1", walltime=600)
+    told = why(world, long)
+    assert [each.message for each in told.passed_by] == [f"{short.id} (short) will pass: shorter (fill: shortest)"]
+    assert why(world, short).passed_by == []
+
+
+def tenants():
+    return [Queue("owner", guarantee={"gpu": 4000}), Queue("guest")]
+
+
+def tier_world():
+    """The owner's queue is below its guarantee, the guests have everything, and one of the owner's has a reservation."""
+    world = World("goodput", queues=tenants())
+    world.submit("hold", "7 gpu=1", queue="guest", walltime=3600)
+    world.plan()
+    world.submit("big", "4 gpu=1", queue="owner", walltime=3600)
+    return world
+
+
+def test_a_queue_below_its_guarantee_passes_shorter_ones_and_both_are_told():
+    world = tier_world()
+    quick = world.submit("quick", "1 gpu=1", queue="guest", walltime=60)
+    slow = world.submit("slow", "1 gpu=1", queue="owner", walltime=3000)
+    told = why(world, quick)
+    assert [(each.rule, each.message) for each in told.passed_by] == [
+        ("tier", f"{slow.id} (slow) will pass: queue 'owner' is below its guarantee, and 'guest' is not (fill by tier)")
+    ]
+    assert told.fills_after is None
+    assert why(world, slow).passed_by == []
+    assert why(world, slow).fills_after is None
+
+
+def test_a_filler_is_told_whose_queue_fills_first():
+    world = tier_world()
+    quick = world.submit("quick", "1 gpu=1", queue="guest", walltime=60)
+    wide = world.submit("wide", "2 gpu=1", queue="owner", walltime=300)  # two are not free yet, and one is
+    told = why(world, quick)
+    assert told.passed_by == []
+    assert told.fills_after.message == (
+        f"queue 'guest' is not below its guarantee; {wide.id} (wide) of queue 'owner', below its own, fills first"
+    )
+
+
+def test_who_runs_beside_a_reservation_passes_it_and_is_told_so():
+    """The big one needs six of eight when the first ends; two are left for somebody long."""
+    world = World("goodput")
+    world.submit("train", "6 gpu=1", walltime=3600)
+    world.plan()
+    big = world.submit("big", "6 gpu=1", "eve", walltime=600)
+    world.submit("long", "2 gpu=1", walltime=7200)
+    assert [each.message for each in why(world, big).passed_by] == [
+        "3 (long) will pass: beside this job's reservation at 10:16 (fill: shortest)"
+    ]
+
+
+def test_who_fits_where_another_does_not_passes_under_arrival():
+    world, _ = full_world()
+    world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    wide = world.submit("wide", "2 gpu=1", walltime=1200)
+    world.submit("slim", "1 gpu=1", walltime=1200)
+    assert [each.message for each in why(world, wide).passed_by] == [
+        "5 (slim) will pass: fits where this job does not (fill: arrival)"
+    ]
+
+
+def test_whoever_is_ahead_in_the_order_or_waits_for_a_gate_passes_nobody():
+    world, _ = full_world(policy="goodput")
+    world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    world.submit("first", "1 gpu=1", walltime=600, priority=5)
+    late = world.submit("late", "1 gpu=1", walltime=600)
+    assert why(world, late).passed_by == []
+    held = world.submit("held", "1 gpu=1", walltime=600, gates=("hold",))
+    told = why(world, held)
+    assert (told.passed_by, told.fills_after) == ([], None)
+
+
+def test_the_owner_of_a_reservation_is_ahead_and_passes_nobody():
+    world = World("goodput", queues=tenants())
+    world.submit("hold", "7 gpu=1", queue="guest", walltime=3600)
+    world.plan()
+    mid = world.submit("mid", "5 gpu=1", queue="guest", walltime=600)
+    world.submit("big", "4 gpu=1", queue="owner", walltime=3600)  # came later, and its queue stands better
+    told = why(world, mid)
+    assert [each["name"] for each in told.ahead.jobs] == ["big"]
+    assert (told.passed_by, told.fills_after) == ([], None)
+
+
+def test_whoever_is_kept_by_a_limit_fills_nothing():
+    world = World("goodput", queues=tenants(), users=[UserLimit("bob", {"gpu": 2000})])
+    world.submit("hold", "5 gpu=1", queue="guest", walltime=3600)
+    world.submit("mine", "2 gpu=1", "bob", queue="guest", walltime=3600)
+    world.plan()
+    big = world.submit("big", "4 gpu=1", queue="guest", walltime=600)
+    slim = world.submit("slim", "1 gpu=1", queue="guest", walltime=7200)
+    world.submit("more", "2 gpu=1", "bob", queue="owner", walltime=60)
+    assert why(world, big).fills_after is None
+    assert why(world, slim).fills_after is None
+
+
+def test_with_many_reservations_one_behind_passes_at_its_own():
+    world, _ = full_world(policy="conservative")
+    big = world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    small = world.submit("small", "3 gpu=1", walltime=600)  # when the second ends, before the first does
+    told = why(world, big)
+    assert [(each.jobs, each.message) for each in told.passed_by] == [
+        ([small.id], "4 (small) will pass: at a reservation of its own, which delays nobody before it")
+    ]
+    assert why(world, small).passed_by == []

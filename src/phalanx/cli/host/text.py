@@ -119,8 +119,11 @@ def sizes(row: dict[str, Any]) -> str:
 
 def data_text(data: dict[str, Any] | None) -> str:
     """What an event says beside its name."""
-    told = [(key, value) for key, value in (data or {}).items() if value not in (None, "", {}, [])]
-    return ", ".join(f"{clean(key).replace('_', ' ')} {_flat(value)}" for key, value in told)
+    told = {key: value for key, value in (data or {}).items() if value not in (None, "", {}, [])}
+    # A sentence and not a value: it stands for itself, behind the rest.
+    because = told.pop("because", None)
+    facts = ", ".join(f"{clean(key).replace('_', ' ')} {_flat(value)}" for key, value in told.items())
+    return "; ".join(part for part in (facts, clean(because) if because else "") if part)
 
 
 def _flat(value: object) -> str:

@@ -51,7 +51,7 @@ def why(ref: str, verbose: bool, output: str) -> None:
     most = len(told.get("decisions") or ()) if verbose else _DECISIONS
     parts = (
         [_title(told)],
-        [*_blockers(told), *_ahead(told)],
+        [*_blockers(told), *_surplus(told), *_ahead(told), *_passing(told)],
         [*_starts(told), *_sooner(told)],
         [f"  {line}" for line in failed],
         _decisions(told, most),
@@ -97,6 +97,17 @@ def _ahead(told: Told) -> list[str]:
     return [
         _row("AHEAD", "  ".join([gangs, ", ".join([*first, *([f"and {more} more"] if more > 0 else [])])]).rstrip())
     ]
+
+
+def _surplus(told: Told) -> list[str]:
+    sentences = (told.get("surplus") or {}).get("sentences") or []
+    return [_row("" if at else "SURPLUS", clean(line)) for at, line in enumerate(sentences)]
+
+
+def _passing(told: Told) -> list[str]:
+    lines = [each["message"] for each in told.get("passed_by") or ()]
+    lines += [each["message"] for each in (told.get("fills_after"),) if each]
+    return [_row("" if at else "PASSING", clean(line)) for at, line in enumerate(lines)]
 
 
 def _starts(told: Told) -> list[str]:

@@ -11,7 +11,7 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.extend import extend
 from phalanx.engine.room.seats import drop_tail, subtract_seats
-from phalanx.model.plan import Cause
+from phalanx.model.plan import Cause, Grounds
 
 #: What the takers save must be more than so many times what the givers lose: forecasts are not that good.
 SAVED_PER_LOST = 2
@@ -51,9 +51,12 @@ class Balance:
         for taker in takers:
             if extend(view, taker.gang, taker.seats, taker.role, target[taker.number] - taker.members) is None:
                 return
-        for giver, release in zip(givers, releases, strict=True):
+        saved, lost = compare(takers, givers, target)
+        for giver, release, costs in zip(givers, releases, lost, strict=True):
             self.steps.transaction.give(release, takers[0].number)
             assert giver.occupant is not None
+            # By the numbers that decided it, so that nobody is told of a gift that would not have been made.
+            giver.occupant.grounds = Grounds(saves_us=round(saved), costs_us=round(costs), takers=len(takers))
             giver.sit(giver.occupant.seats)
             giver.resting = True
         self.steps.forget()
@@ -114,14 +117,20 @@ def is_worth_it(takers: Sequence[Holder], givers: Sequence[Holder], target: dict
     A giver does not lose for ever: what it gave comes back when the takers are done, which is when they expect to
     be. Judged as if it were for good, a long gang would keep most of a cluster to its end.
     """
+    saved, lost = compare(takers, givers, target)
+    return saved > SAVED_PER_LOST * sum(lost)
+
+
+def compare(takers: Sequence[Holder], givers: Sequence[Holder], target: dict[int, int]) -> tuple[float, list[float]]:
+    """What the takers save together, and what each giver loses, in µs until they are done."""
     saved = sum(h.prospect.expected_us(h.members) - h.prospect.expected_us(target[h.number]) for h in takers)
     weights = [target[h.number] * h.weight for h in takers]
     until = sum(w * h.prospect.expected_us(target[h.number]) for w, h in zip(weights, takers, strict=True))
     until /= sum(weights)
-    lost = 0.0
+    lost = []
     for giver in givers:
         prospect, less = giver.prospect, target[giver.number]
         for_good = prospect.expected_us(less) - prospect.expected_us(giver.members)
         lent = 2 * prospect.pause_us + until * (1 - prospect.speed(less) / prospect.speed(giver.members))
-        lost += min(for_good, lent)
-    return saved > SAVED_PER_LOST * lost
+        lost.append(min(for_good, lent))
+    return saved, lost

@@ -8,6 +8,7 @@ whoever takes it is told. Then `balance` looks whether surplus is in the right h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -26,7 +27,7 @@ from phalanx.engine.transaction import Transaction
 from phalanx.engine.worth import SHORTEST_US, Prospect
 from phalanx.model.fleet import IntArray
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind, Seats
+from phalanx.model.plan import Bind, Cause, Grounds, Seats
 from phalanx.perfmodel.speedup import scaled_us
 
 #: After a resize a gang does not grow for this long, or for two pauses if that is more (rule 16); shares excepted.
@@ -34,7 +35,7 @@ COOL_LEAST_US = 60_000_000
 COOL_PAUSES = 2
 
 #: (standing of its queue, worth per unit, gained so far), number, who, role, size: whoever is first gets it.
-_Step = tuple[tuple[StandingKey, float, int], int, Holder, int, int]
+Step = tuple[tuple[StandingKey, float, int], int, Holder, int, int]
 
 
 class Division:
@@ -51,14 +52,11 @@ class Division:
 
     def run(self) -> None:
         """Shares first, then the rest, step by step; then between those who run."""
-        holders = [*self._starters(), *self._runners()]
+        holders = self.list_holders()
         if not holders:
             return
         coming = self.steps.count_coming()
-        if any(holder.date_us is not None for holder in holders):
-            shares = Shares(self.steps, holders, coming)
-            shares.hand_out()
-            self._kept = shares.kept
+        self.hand_out_shares(holders, coming)
         self.transaction.set_aside()
         self._hand_out([holder for holder in holders if not holder.resting])
         # Seats in transit have not found their next user yet, who may be one that would be given to here.
@@ -82,7 +80,18 @@ class Division:
                     wanted += [holder for holder in group if holder.cool_us > self.now]
         self.wake_us = min([self.wake_us, *(holder.cool_us for holder in wanted)])
 
+    def hand_out_shares(self, holders: list[Holder], coming: int) -> None:
+        """The first part alone, which those ask for who tell people what their dates need."""
+        if any(holder.date_us is not None for holder in holders):
+            shares = Shares(self.steps, holders, coming)
+            shares.hand_out()
+            self._kept = shares.kept
+
     # ------------------------------------------------------------------ who
+
+    def list_holders(self) -> list[Holder]:
+        """Everybody who takes part."""
+        return [*self._starters(), *self._runners()]
 
     def _starters(self) -> list[Holder]:
         snapshot, found = self.session.snapshot, []
@@ -160,8 +169,7 @@ class Division:
         idle = self.steps.count_idle()
         # A step takes at least one member's units; most passes of a busy cluster end here.
         holders = [holder for holder in holders if holder.weight <= idle]
-        self._many_queues = len({holder.queue for holder in holders}) > 1
-        steps = [step for holder in holders if (step := self._best_step(holder, idle)) is not None]
+        steps = self.list_next_steps(holders, idle)
         heapify(steps)
         while steps:
             key, number, holder, role, size = heappop(steps)
@@ -179,11 +187,16 @@ class Division:
             if step is not None:
                 heappush(steps, step)
 
+    def list_next_steps(self, holders: Sequence[Holder], idle: int) -> list[Step]:
+        """What everybody would do with so many units, in no order; the smallest step comes first."""
+        self._many_queues = len({holder.queue for holder in holders}) > 1
+        return [step for holder in holders if (step := self._best_step(holder, idle)) is not None]
+
     def _standing(self, holder: Holder) -> StandingKey:
         # Rule 11 (growth): entitlement only orders who grows first between queues; limits and reservations bound it.
         return self.session.standing.key(holder.queue) if self._many_queues else ()
 
-    def _best_step(self, holder: Holder, idle: int) -> _Step | None:
+    def _best_step(self, holder: Holder, idle: int) -> Step | None:
         """The later size that is worth most per device, since curves need not be concave; None if none is worth it."""
         if holder.several:
             role, size = self._next_of_several(holder)
@@ -231,6 +244,10 @@ class Division:
             return
         occupant = holder.occupant
         occupant.seats, occupant.cause, occupant.grown_as = holder.seats, holder.cause, holder.guest
+        saves = holder.prospect.expected_us(holder.prospect.members) - holder.prospect.expected_us(holder.members)
+        # Of growth into idle room a date is no reason, though the gang may have one.
+        needs, date_us = (holder.share, holder.date_us) if holder.cause is Cause.SHARE else (0, None)
+        occupant.grounds = Grounds(needs, date_us, saves_us=round(saves))
 
     def _pays_back(self, holder: Holder, until_us: int) -> bool:
         """Whether room that has to go back at an instant saves more than the two pauses it costs."""

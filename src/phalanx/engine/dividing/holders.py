@@ -40,6 +40,7 @@ class Holder:
     gained: list[tuple[Seats, int]] = field(default_factory=list)  # with the instant until which they are taken
     most: int = ANY_SIZE  # larger sizes of its role found no room
     share: int = 0  # members that its date needs; 0: it has none, or cannot be met
+    coming: int = 0  # members that its date needs and that others have been asked for
     cause: Cause = Cause.GROW
     role: int = 0  # its elastic role; of several the first
     several: bool = False  # more than one role is elastic: they grow together, and shares and balance leave it alone

@@ -15,10 +15,11 @@ from phalanx.engine.dividing.later import Later
 from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.making_room.loans import Loan, call_back_tails
 from phalanx.engine.making_room.permits import Claimant, Permits
-from phalanx.engine.reclaimable import Release
+from phalanx.engine.reclaimable import Release, vector_of
 from phalanx.engine.room.extend import extend
+from phalanx.engine.room.limits import usage_fits
 from phalanx.model.fleet import IntArray
-from phalanx.model.plan import Cause, Guest
+from phalanx.model.plan import Cause, Grounds, Guest
 
 
 def find_share(holder: Holder, now_us: int) -> int:
@@ -44,9 +45,7 @@ class Shares:
         """Bring everybody whose date needs more to the size that it needs."""
         granted = self._grant()
         for holder in granted:
-            if holder.share <= holder.members or self._is_limited(holder):
-                continue
-            if self._reach(holder):
+            if holder.share > holder.members and self._reach(holder):
                 # Still short of it: what is free and what comes free is for this one, until it has all of it.
                 self.kept += max(0, holder.share - holder.members) * holder.weight
 
@@ -75,11 +74,6 @@ class Shares:
             Later(self.holders, order, room, self.steps.now).fit(refused)
         return order
 
-    def _is_limited(self, holder: Holder) -> bool:
-        """Whether a ceiling forbids its share: whatever were kept for it would stay idle until its date is lost."""
-        asked = self.session.need_of(holder.gang, holder.role).vector * (holder.share - holder.members)
-        return self.session.limits.check(holder.queue, holder.user, asked) is not None
-
     def _reach(self, holder: Holder) -> bool:
         """Bring it to its share now, if that can be; else whether seats are on their way to it.
 
@@ -92,8 +86,12 @@ class Shares:
             return False
         count = holder.share - holder.sizes[holder.role]
         # Seats that are being vacated are for whoever is next when they are free, and nobody gives twice for one thing.
-        coming = min(count, self.coming // holder.weight)
+        # Below a ceiling only what others below it give helps: whatever were kept would stay idle until the date is
+        # lost.
+        limited = not self._within_limits(holder, count, ())
+        coming = 0 if limited else min(count, self.coming // holder.weight)
         self.coming -= coming * holder.weight
+        holder.coming = coming
         return count == coming or self._call_in(holder, count - coming, wait=bool(coming)) or bool(coming)
 
     def _call_in(self, holder: Holder, count: int, *, wait: bool) -> bool:
@@ -103,8 +101,10 @@ class Shares:
         releases = self._find_releases(holder, count, self._list_loans(holder, asked, by_number))
         if releases is None:
             return False
+        holder.coming += count
         for release in releases:
             self.steps.transaction.give(release, holder.number)
+            release.occupant.grounds = Grounds(holder.share, holder.date_us)
             giver = by_number[release.occupant.number]
             giver.resting = True
             giver.sit(release.occupant.seats)
@@ -133,10 +133,25 @@ class Shares:
                 loans.append(Loan(loan.occupant, loan.role, members, Cause.SHARE))
         return sorted(loans, key=lambda loan: _missed(by_number[loan.occupant.number], loan))
 
+    def _within_limits(self, holder: Holder, count: int, releases: Sequence[Release]) -> bool:
+        """Whether its ceilings allow so many more, once these releases are given."""
+        limits = self.session.limits
+        if not limits.any:
+            return True
+        queues, users = limits.no_usage()
+        for release in releases:
+            given = vector_of(self.session.fleet, release.occupant.gang, release.seats)
+            queues[release.occupant.queue] += given
+            users[release.occupant.user] += given
+        asked = self.session.need_of(holder.gang, holder.role).vector * count
+        return usage_fits(limits, [(holder.queue, holder.user, asked)], (queues, users))
+
     def _find_releases(self, holder: Holder, count: int, loans: list[Loan]) -> list[Release] | None:
         gone_us = self.steps.now + 1 if holder.guest is Guest.WHOLE else holder.gone_us
 
         def fits(releases: Sequence[Release]) -> bool:
+            if not self._within_limits(holder, count, releases):
+                return False
             view = self.steps.trial(gone_us, releases)
             return extend(view, holder.gang, holder.seats, holder.role, count) is not None
 

@@ -175,6 +175,27 @@ class Sooner(msgspec.Struct, frozen=True):
     at: str | None = None
 
 
+class Passing(msgspec.Struct, frozen=True):
+    """Jobs that start before one that came first, and by which rule of filling."""
+
+    jobs: list[int]
+    rule: Literal["shortest", "arrival", "tier"]
+    message: str
+
+
+class SurplusTold(msgspec.Struct, frozen=True):
+    """How a running elastic job stands where surplus is divided."""
+
+    members: int
+    sentences: list[str]
+    date: str | None = None
+    needs: int = 0  # members that its date needs; 0: it has none, or it is out of reach at every size
+    coming: int = 0  # of those that it lacks
+    next_members: int | None = None  # None: no larger size would be worth it
+    next_saves_s: float | None = None
+    before: list[int] = []  # jobs whose next step is worth more
+
+
 class Why(msgspec.Struct, frozen=True):
     """Why a job is where it is."""
 
@@ -190,6 +211,9 @@ class Why(msgspec.Struct, frozen=True):
     queue: str = ""
     since: str = ""
     decisions: list[Happening] = []
+    passed_by: list[Passing] = []
+    fills_after: Passing | None = None  # whose queue lets others fill first
+    surplus: SurplusTold | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

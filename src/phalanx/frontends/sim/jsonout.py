@@ -41,6 +41,8 @@ class _Entry(msgspec.Struct, gc=False):
     members: int
     placement: dict[str, int]
     held: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    cause: str | msgspec.UnsetType = msgspec.UNSET
+    because: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Gang(msgspec.Struct, gc=False):
@@ -79,7 +81,10 @@ _REASON_KEYS: Final = ("code", "message", "needed", "available")
 
 def _entry(entry: Entry) -> _Entry:
     held = msgspec.UNSET if entry.held is None else entry.held
-    return _Entry(_seconds(entry.at_us), entry.event, entry.members, entry.placement, held)
+    at_s = _seconds(entry.at_us)
+    if entry.cause is None or entry.because is None:
+        return _Entry(at_s, entry.event, entry.members, entry.placement, held)
+    return _Entry(at_s, entry.event, entry.members, entry.placement, held, entry.cause, entry.because)
 
 
 def _seconds(us: int | None) -> int | float | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from phalanx.control.forward import Arrival, End, Forward, Happens
-from phalanx.control.instructions import Foresight, Remains
+from phalanx.control.instructions import Foresight, Remains, SeatChange
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
@@ -144,7 +144,7 @@ class Barrier:
         self._sit(bind.gang, bind.seats, at_us)
         squad.note(at_us, "bind")
 
-    def on_change(self, number: int, at_us: int, event: str) -> None:
+    def on_change(self, number: int, at_us: int, event: str, change: SeatChange | None = None) -> None:
         """A member was lost with its node, or sits again."""
         self.squad_of(number).note(at_us, event)
 

@@ -22,6 +22,8 @@ class Entry:
     placement: dict[str, int]
     held: dict[str, int] | None = None  # seats kept while too few members run
     units: dict[str, int] | None = None  # of the ledger's kind by node, seats held included; only if roles differ
+    cause: str | None = None  # why a plan changed its size: a word, and a sentence
+    because: str | None = None
 
 
 @dataclass(slots=True)

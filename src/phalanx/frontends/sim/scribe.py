@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from phalanx.control.instructions import SeatChange
+from phalanx.control.resizes import say_resize
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.sim.ledger import placement_of
@@ -53,7 +55,7 @@ class Scribe:
             self.eligible[number] = self.state.eligible_of(number)
         self.last_places[number] = (entry.members, places)
 
-    def on_change(self, number: int, at_us: int, event: str) -> None:
+    def on_change(self, number: int, at_us: int, event: str, change: SeatChange | None = None) -> None:
         """A gang changed and still holds seats, though it may not run on them."""
         gang, seats = self.state.gangs[number], self.state.seats_of(number)
         places = placement_of(self.state.fleet.names, seats)
@@ -64,6 +66,9 @@ class Scribe:
             self.last_places[number] = (entry.members, places)
         if len(gang.roles) > 1:
             entry.units = self._units_by_node(gang, seats)
+        if change is not None:
+            entry.cause = change.cause.value
+            entry.because = say_resize(change, lambda other: self.state.gangs[other].name)
         self.histories[number].append(entry)
         self.counts["resizes"] += event in ("grow", "shrink")
 

@@ -163,6 +163,13 @@ class Forecaster:
         chosen = answer.forecasts if wanted is None else {job: answer.forecasts.get(job) for job in wanted}
         return {job: _not_before(each, now_us) for job, each in chosen.items() if each is not None}
 
+    async def starts_before(self, job: Job) -> dict[int, int]:
+        """Gangs that are expected to start before a job, and when; if its own start is not seen, all that are."""
+        seen = (await self._find([job.id])).seen
+        assert seen is not None
+        mine_us = seen.starts[job.number][0] if job.number in seen.starts else None
+        return {number: at_us for number, (at_us, _) in seen.starts.items() if mine_us is None or at_us < mine_us}
+
     async def outlook(self) -> Outlook:
         """Who is expected to sit where, for how long."""
         seen = (await self._find(None)).seen

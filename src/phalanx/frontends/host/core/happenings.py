@@ -15,7 +15,7 @@ from phalanx.frontends.host.ports import Caller
 #: A stream of events that nobody reads is cut when so many wait.
 EVENTS_BEHIND_MOST: Final = 10_000
 #: What everybody may know of what happened to anybody's job.
-_PUBLIC: Final = ("members", "attempt", "cause")
+_PUBLIC: Final = ("members", "attempt", "because", "cause")
 
 
 async def follow(hub: Hub, caller: Caller, since: int) -> AsyncIterator[Happening]:

@@ -5,7 +5,7 @@ Commands and environments stay on disk: ten thousand waiting jobs must not fill 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -58,6 +58,7 @@ class ResizeUnderWay:
     told: bool = False
     let_in: bool = False
     done: set[int] = field(default_factory=set)  # keys that answered
+    why: Mapping[str, Any] = field(default_factory=dict)  # told when it is done: cause, for whom, a sentence
 
 
 @dataclass(slots=True)

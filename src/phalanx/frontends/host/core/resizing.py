@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phalanx.control.instructions import SeatChange
+from phalanx.control.resizes import say_resize
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.intake import read_run
@@ -20,7 +21,7 @@ from phalanx.frontends.host.core.seatmap import join_seats, match
 from phalanx.frontends.host.core.starting import Starting, note_ready
 from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.ports import CannotStart
-from phalanx.model.plan import Cause, Seats
+from phalanx.model.plan import Cause
 from phalanx.wire import WireError
 from phalanx.wire.vocabulary import FROM_JOB, check
 
@@ -32,7 +33,7 @@ class Resizing:
         """Nothing is under way."""
         self.hub, self.starting, self.books = hub, starting, books
         self._lost: dict[str, list[Member]] = {}  # members that died while their gang was changing, by run
-        self._later: dict[int, tuple[Seats, ...]] = {}  # the newest wish for a job that is changing already
+        self._later: dict[int, SeatChange] = {}  # the newest wish for a job that is changing already
         starting.on_started.append(self._started)
 
     # ------------------------------------------------------------------ words of members
@@ -101,17 +102,17 @@ class Resizing:
         if live.purpose is not None:
             return
         if live.resizing is not None or live.phase != "running":
-            self._later[job.id] = change.seats
+            self._later[job.id] = change
             return
-        self._begin(job, live, change.seats)
+        self._begin(job, live, change)
 
     def _started(self, job: Job, live: Live) -> None:
-        seats = self._later.pop(job.id, None)
-        if seats is not None and live.purpose is None:
-            self._begin(job, live, seats)
+        change = self._later.pop(job.id, None)
+        if change is not None and live.purpose is None:
+            self._begin(job, live, change)
 
-    def _begin(self, job: Job, live: Live, seats: tuple[Seats, ...]) -> None:
-        leaving, places = match(job.gang, seats, live.present())
+    def _begin(self, job: Job, live: Live, change: SeatChange) -> None:
+        leaving, places = match(job.gang, change.seats, live.present())
         if not leaving and not places:
             return
         fresh = max(live.newest, *live.members) + 1
@@ -120,9 +121,11 @@ class Resizing:
             Member(fresh + at, role, devices, rank=-1, joined=live.generation + 1)
             for at, (role, devices) in enumerate(places)
         ]
-        self._go(job, live, leaving, joining)
+        self._go(job, live, leaving, joining, _say_why(self.hub, change))
 
-    def _go(self, job: Job, live: Live, leaving: list[Member], joining: list[Member]) -> None:
+    def _go(
+        self, job: Job, live: Live, leaving: list[Member], joining: list[Member], why: Mapping[str, Any] | None = None
+    ) -> None:
         live.generation += 1
         under = ResizeUnderWay(
             id=f"r{live.attempt}.{live.generation}",
@@ -130,6 +133,7 @@ class Resizing:
             leaving=frozenset(member.key for member in leaving),
             joining=frozenset(member.key for member in joining),
             since_us=self.hub.now_us(),
+            why=why or {},
         )
         live.resizing = under
         for member in leaving:
@@ -352,7 +356,8 @@ class Resizing:
         self._number_ranks(live, under)
         size = len(live.present())
         event = "grow" if len(under.joining) > len(under.leaving) else "shrink" if under.leaving else "grow"
-        fact: Fact = (job.id, event, {"members": size, "generation": under.generation, "took_s": round(seconds, 3)})
+        data = {"members": size, "generation": under.generation, "took_s": round(seconds, 3), **under.why}
+        fact: Fact = (job.id, event, data)
         crashpoint("resize.before_done")
         await hub.commit(hub.put_run(live, "running"), facts=[fact])
         hub.meters.count_resize(event, seconds)
@@ -419,3 +424,15 @@ class Resizing:
         self._later.pop(job.id, None)  # it was planned for a gang that is no more
         self._go(job, live, [*lost, *extra], [])
         return True
+
+
+def _say_why(hub: Hub, change: SeatChange) -> dict[str, Any]:
+    """Said when it is decided: when it is done, whoever it was done for may be gone."""
+    by_number = hub.register.by_number
+
+    def name_of(number: int) -> str:
+        return f"job {by_number[number].id}" if number in by_number else "another"
+
+    other = None if change.beneficiary is None else by_number.get(change.beneficiary)
+    whom = {} if other is None else {"for": other.id}
+    return {"cause": change.cause.value, **whom, "because": say_resize(change, name_of)}

@@ -13,8 +13,10 @@ from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.passing import Passers
 from phalanx.frontends.host.core.rows import Rows, least_gpus, may_read, seated
 from phalanx.frontends.host.core.sooner import Sooners
+from phalanx.frontends.host.core.surpluses import Surpluses
 from phalanx.frontends.host.core.words import amount, devices_text, gpus, listing, moment, needs_text, number, span
 from phalanx.frontends.host.messages import Ahead, Happening, Reason, Why
 from phalanx.frontends.host.ports import Caller
@@ -35,6 +37,7 @@ _NOBODY: Final = Ahead(0, 0.0, [])
 PUBLIC: Final = frozenset(
     {
         "attempt",
+        "because",
         "by",
         "cause",
         "devices",
@@ -57,6 +60,7 @@ class Whys:
         """Knows nothing of its own."""
         self.hub, self.forecaster, self.rows = hub, forecaster, rows
         self.sooners = Sooners(hub, forecaster, rows)
+        self.passers, self.surpluses = Passers(hub, rows), Surpluses(hub, forecaster)
 
     async def why(self, job: Job, caller: Caller | None = None) -> Why:
         """Everything that explains where a job stands."""
@@ -69,7 +73,7 @@ class Whys:
             reason = Reason("Stopping" if job.live.purpose else "Running", self._say_running(job, job.live))
         else:
             reason = self.rows.reason(job, {}) or Reason("Starting", "is being started")
-        return self._answer(job, reason, reads=reads)
+        return self._answer(job, reason, reads=reads, surplus=await self.surpluses.find(job))
 
     def _answer(self, job: Job, reason: Reason | None, *, reads: bool, **more: Any) -> Why:
         since = job.end_wall if job.ended else job.start_wall if job.state != "pending" else None
@@ -107,7 +111,8 @@ class Whys:
         told = self.rows.explained([] if job.gates else [job.number])
         reason = self.rows.reason(job, told.reasons)
         etas = await self.forecaster.forecasts([job.id])
-        ahead, rivals = self._find_ahead(job)
+        in_order = list_ahead(self.hub.planner.state, self.hub.planner.policy, job.number)
+        ahead, rivals = self._find_ahead(job, in_order)
         blockers: list[Reason] = []
         if reason is not None and not job.gates and reason.code != Code.INFEASIBLE.word:
             code = told.reasons[job.number][0]
@@ -118,7 +123,10 @@ class Whys:
             blockers = [self._blocker(job, other) for other in others if other.code.word != reason.code]
         sooner = await self.sooners.find(job, reason, rivals)
         eta = etas.get(job.id)
-        more = {"blockers": blockers, "ahead": ahead, "sooner_if": sooner}
+        more: dict[str, Any] = {"blockers": blockers, "ahead": ahead, "sooner_if": sooner}
+        if in_order is not None:
+            starts = await self.forecaster.starts_before(job)
+            more["passed_by"], more["fills_after"] = self.passers.find(job, starts, in_order)
         return self._answer(job, reason, reads=reads, eta=None if eta is None else self.rows.eta(eta), **more)
 
     def _look_around(self, ground: ForecastInput, number: int) -> tuple[blame.Reason, ...]:
@@ -137,10 +145,9 @@ class Whys:
         reason = Reason(found.code.word, sentence, found.needed, found.available)
         return Reason(reason.code, self.say(job, found.code, reason), found.needed, found.available)
 
-    def _find_ahead(self, job: Job) -> tuple[Ahead, int]:
+    def _find_ahead(self, job: Job, numbers: list[int] | None) -> tuple[Ahead, int]:
         """Who has its turn before a job, and the highest priority among them."""
-        planner, by_number = self.hub.planner, self.hub.register.by_number
-        numbers = list_ahead(planner.state, planner.policy, job.number)
+        by_number = self.hub.register.by_number
         if numbers is None:
             return _NOBODY, job.gang.priority
         found = [by_number[each] for each in numbers if each in by_number]
