@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -23,6 +22,7 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
 from phalanx.engine.making_room.moves import find_moves
 from phalanx.engine.making_room.permits import Permits
+from phalanx.engine.making_room.reach import Reach
 from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offers, list_shares
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, vector_of
 from phalanx.engine.room.limits import usage_fits
@@ -40,7 +40,6 @@ from phalanx.perfmodel.speedup import scaled_us
 #: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
 EXACT_VICTIMS = 10
 HUGE = 1 << 60
-_NOTHING = np.zeros(0, dtype=np.int64)
 #: Nobody is woken for less than this.
 LATER_US = 1_000_000
 
@@ -78,9 +77,7 @@ class RoomFinder:
         self._failed = np.full((2, len(classes)), HUGE, dtype=np.int64)
         # Fillers differ in one more way: who stays shorter may fit before the shadow where a longer one did not.
         self._stayed = np.zeros_like(self._failed)
-        # One kind is enough to say no, and what everybody asks for is devices.
-        self._column = max(0, session.fleet.device_column)
-        self._measured, self._reaches = (-1, -1), _NOTHING
+        self.reach = Reach(session, turns, self.permits)
         self._hopes: tuple[tuple[int, int], IntArray, list[bool]] | None = None
 
     def forget(self) -> None:
@@ -97,68 +94,22 @@ class RoomFinder:
         gone = np.where(self.turns.proven[block], self.turns.length_us[block], HUGE)
         known: BoolArray = (self.turns.size[block] >= self._failed[at]) & (gone >= self._stayed[at])
         wanted: BoolArray = looked & ~known
-        reach = self._reach
-        rights = at[0], self._rights[block]
-        for index in np.flatnonzero(wanted & (reach[rights] < 0)).tolist():
-            if reach[rights[0][index], rights[1][index]] < 0:
-                self._measure(int(block[index]), filling=bool(modes[index]))
-        wanted &= self._asked[block] <= reach[rights]
-        return wanted
+        return self.reach.keep(block, at[0], wanted)
 
     def list_hopes(self, order: IntArray, mode: npt.NDArray[np.int8]) -> list[bool]:
         """The same of turns that fill, as plain numbers, looked up once until somebody gives or takes."""
-        if self._hopes is None or self._hopes[0] != self.stamp or self._hopes[1] is not order:
-            self._hopes = self.stamp, order, self.might_help(order, mode, fill=True).tolist()
+        if self._hopes is None or self._hopes[0] != self.reach.stamp or self._hopes[1] is not order:
+            self._hopes = self.reach.stamp, order, self.might_help(order, mode, fill=True).tolist()
         return self._hopes[2]
-
-    @cached_property
-    def _rights(self) -> IntArray:
-        """By turn: who are of one queue and priority have the same rights over everybody."""
-        priority = self.session.snapshot.pending.priority[self.turns.rows]
-        known: dict[tuple[int, int], int] = {}
-        pairs = zip(self.turns.queue.tolist(), priority.tolist(), strict=True)
-        return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
-
-    @cached_property
-    def _asked(self) -> IntArray:
-        """By turn: what it asks of the kind that is counted."""
-        by_one = self.turns.counted_by_one(self.session, self._column)
-        asked: IntArray = by_one[self.turns.key_index] * self.turns.size
-        return asked
-
-    @property
-    def stamp(self) -> tuple[int, int]:
-        """Changes when somebody gives or takes: what was known before is out of date then."""
-        return self.session.taken_back, self.session.charged
-
-    @property
-    def _reach(self) -> IntArray:
-        """What is free and all that might be given, for those who fill and those who do not, by rights; -1: unknown."""
-        if self._measured != self.stamp:
-            self._measured = self.stamp
-            self._reaches = np.full((2, int(self._rights.max(initial=-1)) + 1), -1, dtype=np.int64)
-        return self._reaches
-
-    def _measure(self, turn: int, *, filling: bool) -> int:
-        """The same of one turn."""
-        reach, at = self._reach, (int(filling), int(self._rights[turn]))
-        if reach[at] < 0:
-            # One speaks for all of its rights: what it might be given does not depend on how much it asks.
-            who = self.permits.claimant(self.turns, turn, _NOTHING, owner=not filling)
-            free = int(self.session.view.free[self.session.in_service, self._column].sum())
-            reach[at] = free + self.permits.measure_reach(who, self._column)
-        return int(reach[at])
 
     def _in_reach_beside(self, turn: int, offer: Offer) -> bool:
         """The same of what is free beside the reservations that are ahead of it for as long as it stays."""
         beside = self.calendar.trial(self.calendar.gone_us(turn, offer), self.turns.key_of(turn).exempt)
-        kept = (self.session.view.free[:, self._column] - beside.free[:, self._column])[self.session.in_service]
-        return bool(self._asked[turn] <= self._measure(turn, filling=True) - int(kept.sum()))
+        return self.reach.has(turn, filling=True, beside=beside)
 
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
-        # All that is free and all that it might be given, were it in one piece: most searches end here.
-        if self._asked[turn] > self._measure(turn, filling=filling):
+        if not self.reach.has(turn, filling=filling):  # most searches end here
             return None
         # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
         offer = list_offers(self.session, self.turns, turn)[-1]
