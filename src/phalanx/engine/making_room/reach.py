@@ -72,7 +72,7 @@ class Reach:
         return asked
 
     def _known(self) -> IntArray:
-        """What was measured since anybody last gave or took: of those who do not fill and who do, by rights; else -1."""
+        """What was measured since anybody gave or took: of those who do not fill and who do, by rights; else -1."""
         if self._measured != self.stamp:
             self._measured = self.stamp
             self._sums = np.full((2, int(self._rights.max(initial=-1)) + 1), -1, dtype=np.int64)
