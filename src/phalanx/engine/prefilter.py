@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.engine.order.orders import laxity_us
+from phalanx.engine.order.orders import laxity_us, overhead_us
 from phalanx.engine.policy import Policy
 from phalanx.engine.room.placement import find_ceiling
 from phalanx.engine.room.view import View
@@ -79,11 +79,15 @@ def somebody_is_too_late(snapshot: Snapshot, policy: Policy) -> bool:
     rows = rows[snapshot.pending.deadline_us[rows] >= 0]
     if not len(rows):
         return False
+    pending, gangs = snapshot.pending, snapshot.gangs
+    columns = (pending.gang[rows], pending.attained_us[rows] > 0)
+    # Rule 16: it starts up first, and restores what it saved if it ran before. Neither is part of a length.
+    before = np.array([overhead_us(gangs[number], ran_before=ran) for number, ran in zip(*(c.tolist() for c in columns), strict=True)])
     # The laxity of an elastic gang is at `members_max`, which may never fit: then it is slower than the column says.
-    doubtful = (laxity_us(snapshot, rows) < 0) | snapshot.pending.elastic[rows]
-    for number in snapshot.pending.gang[rows[doubtful]].tolist():
-        gang = snapshot.gangs[number]
-        late = gang.elastic or (gang.walltime_us or 0) > (gang.deadline_us or 0)
+    doubtful = ((laxity_us(snapshot, rows) < before) | pending.elastic[rows]).nonzero()[0]
+    for number, ahead_us in zip(pending.gang[rows[doubtful]].tolist(), before[doubtful].tolist(), strict=True):
+        gang = gangs[number]
+        late = gang.elastic or (gang.walltime_us or 0) + ahead_us > (gang.deadline_us or 0)
         # Told once. Without this a single hopeless gang would send every later cycle down the long way.
         if late and number not in snapshot.judged:
             return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from phalanx.engine.order.orders import overhead_us
 from phalanx.engine.order.turns import Turns, offer_at
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.model.fleet import BoolArray
@@ -39,6 +40,4 @@ def _too_late(session: Session, turns: Turns, turn: int, row: int) -> bool:
         if fitting:
             length = offer_at(session, key, number, (fitting[-1],), length).length_us
     # It has to start up first, and to restore what it had saved if it ran before (rule 16).
-    ran_before = pending.attained_us[row] > 0
-    restore_us = gang.snapshot.restore_us if gang.snapshot is not None and ran_before else 0
-    return length + gang.startup_us + restore_us > gang.deadline_us
+    return length + overhead_us(gang, ran_before=bool(pending.attained_us[row] > 0)) > gang.deadline_us

@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import IntArray
+from phalanx.model.gang import Gang
 from phalanx.model.snapshot import Snapshot
 
 #: Later than any laxity: sorts behind everybody who has a date to meet.
@@ -87,6 +88,11 @@ def laxity_us(snapshot: Snapshot, rows: IntArray) -> IntArray:
     deadline = pending.deadline_us[rows]
     # Due at 100, now 30, runs for 50 at its largest: 20 to spare. `deadline_us` is absolute here, -1 for none.
     return np.where(deadline >= 0, deadline - snapshot.now_us - pending.length_us[rows], _NO_HURRY)
+
+
+def overhead_us(gang: Gang, *, ran_before: bool) -> int:
+    """What a start costs before the first useful step: starting up, and restoring what an earlier attempt saved."""
+    return gang.startup_us + (gang.snapshot.restore_us if gang.snapshot is not None and ran_before else 0)
 
 
 def _hurry(snapshot: Snapshot, rows: IntArray) -> IntArray:
