@@ -26,8 +26,20 @@ class Balance:
 
     def shift(self, holders: Sequence[Holder]) -> None:
         """In every group at most one shift a pass."""
-        for group in list_groups([holder for holder in holders if not (holder.resting or holder.gained)]):
+        for group in list_groups([holder for holder in holders if self._takes_part(holder)]):
             self._shift_within(group)
+
+    def _takes_part(self, holder: Holder) -> bool:
+        """Whoever is steady; and whoever starts, as a taker: nothing happens after a start, so nobody looks again."""
+        if holder.occupant is not None:
+            return not holder.resting and not holder.gained
+        assert self.session.reclaimable is not None
+        # Whoever waits for seats that others are leaving begins when they are empty, which is an event.
+        waits = any(each.changed and each.gang.resize_pause_us for each in self.session.reclaimable.occupants)
+        if waits or holder.pinned is not None:
+            return False
+        holder.begin()
+        return True
 
     def _shift_within(self, group: list[Holder]) -> None:
         if not is_tempting(group):
@@ -69,10 +81,10 @@ class Balance:
 
 
 def list_groups(holders: Sequence[Holder]) -> list[list[Holder]]:
-    """Running gangs of one queue and priority, where there are several."""
+    """Gangs of one queue and priority, where there are several."""
     groups: dict[tuple[int, int], list[Holder]] = {}
     for holder in holders:
-        if holder.occupant is not None and not holder.several:
+        if not holder.several:
             groups.setdefault((holder.queue, holder.gang.priority), []).append(holder)
     return [group for group in groups.values() if len(group) > 1]
 

@@ -68,6 +68,14 @@ class Holder:
             self._seats = self.read()
         return self._seats
 
+    def begin(self) -> None:
+        """It starts with what it has now, and pays its pause for whatever it gets later."""
+        had, members = self.prospect, self.members
+        left_us = had.left_us * had.speed(had.members) / had.speed(members)
+        self._prospect = Prospect(
+            self.gang, had.curve, had.weigh, members, left_us, had.waits_us, self.gang.resize_pause_us
+        )
+
     @property
     def prospect(self) -> Prospect:
         """How long it takes at each size, and what that is worth."""
@@ -82,7 +90,9 @@ class Holder:
 
     @property
     def floor(self) -> int:
-        """What nobody takes from it: its least, or the share that its date needs."""
+        """What nobody takes from it: its least, or the share that its date needs; of one that starts, all it has."""
+        if self.occupant is None:
+            return self.members  # it is told of one size only, and had its turn at what was idle
         return max(self.share, self.least)
 
     def list_larger(self, members: int, most: int = ANY_SIZE) -> list[int]:
