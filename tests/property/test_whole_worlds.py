@@ -26,6 +26,8 @@ ONCE = {
     "a promise that was due, and a guest that had just come": 1709,
     "a guest with its least between a window and a reservation": 101179,
     "a guest that can be evicted, left with its least where the owner comes": 103272,
+    "surplus that nobody is leaving, and nobody came for": 424,
+    "the same beside a date": 104630,
 }
 
 
