@@ -8,8 +8,9 @@ from heapq import heapify, heappop, heappush
 from phalanx.engine.dividing.holders import ANY_SIZE, Holder
 from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.kernels.release import NEVER
-from phalanx.engine.reclaimable import Release
+from phalanx.engine.reclaimable import Release, vector_of
 from phalanx.engine.room.extend import extend
+from phalanx.engine.room.limits import usage_fits
 from phalanx.engine.room.seats import drop_tail, subtract_seats
 from phalanx.model.plan import Cause, Grounds
 
@@ -26,22 +27,35 @@ class Balance:
 
     def shift(self, holders: Sequence[Holder]) -> None:
         """In every group at most one shift a pass."""
-        for group in list_groups([holder for holder in holders if self._takes_part(holder)]):
+        steady = [holder for holder in holders if holder.occupant and not (holder.resting or holder.gained)]
+        if steady:  # whoever starts gives nothing
+            steady = [*self._list_starting(holders), *steady]
+        for group in list_groups(steady):
             self._shift_within(group)
 
-    def _takes_part(self, holder: Holder) -> bool:
-        """Whoever is steady; and whoever starts, as a taker: nothing happens after a start, so nobody looks again."""
-        if holder.occupant is not None:
-            return not holder.resting and not holder.gained
+    def _list_starting(self, holders: Sequence[Holder]) -> list[Holder]:
+        """Whoever starts takes part, as a taker: nothing happens after a start, so that nobody would look again."""
         assert self.session.reclaimable is not None
         # Whoever waits for seats that others are leaving begins when they are empty, which is an event.
-        waits = any(each.changed and each.gang.resize_pause_us for each in self.session.reclaimable.occupants)
-        if waits or holder.pinned is not None:
-            return False
-        holder.begin()
-        return True
+        if any(each.changed and each.gang.resize_pause_us for each in self.session.reclaimable.occupants):
+            return []
+        starting = [holder for holder in holders if holder.occupant is None and holder.pinned is None]
+        for holder in starting:
+            holder.begin()
+        return starting
+
+    def _bound(self, group: list[Holder]) -> None:
+        """Nobody is thought of with more than its user may have: a giver would give for nothing."""
+        # A queue has no more afterwards than before, nor has a person to whom all of them belong.
+        if not self.session.limits.any or len({holder.user for holder in group}) == 1:
+            return
+        for holder in group:
+            each = self.session.need_of(holder.gang, holder.role).vector
+            _, by_user = self.session.limits.caps(each[None, :], empty=False)
+            holder.ceiling = min(ANY_SIZE, holder.members + int(by_user[holder.user, 0]))
 
     def _shift_within(self, group: list[Holder]) -> None:
+        self._bound(group)
         if not is_tempting(group):
             return
         target = divide(group)
@@ -63,6 +77,8 @@ class Balance:
         for taker in takers:
             if extend(view, taker.gang, taker.seats, taker.role, target[taker.number] - taker.members) is None:
                 return
+        if not self._within_limits(takers, releases, target):
+            return
         saved, lost = compare(takers, givers, target)
         for giver, release, costs in zip(givers, releases, lost, strict=True):
             self.steps.transaction.give(release, takers[0].number)
@@ -78,6 +94,22 @@ class Balance:
             for taker in takers:
                 self.steps.enlarge(taker, taker.role, target[taker.number])
         self.steps.transaction.set_aside()
+
+    def _within_limits(self, takers: list[Holder], releases: Sequence[Release], target: dict[int, int]) -> bool:
+        """Two takers of one person may pass a ceiling that neither passes alone."""
+        limits = self.session.limits
+        if not limits.any:
+            return True
+        queues, users = limits.no_usage()
+        for release in releases:
+            given = vector_of(self.session.fleet, release.occupant.gang, release.seats)
+            queues[release.occupant.queue] += given
+            users[release.occupant.user] += given
+        asked = []
+        for taker in takers:
+            each = self.session.need_of(taker.gang, taker.role).vector
+            asked.append((taker.queue, taker.user, each * (target[taker.number] - taker.members)))
+        return usage_fits(limits, asked, (queues, users))
 
 
 def list_groups(holders: Sequence[Holder]) -> list[list[Holder]]:

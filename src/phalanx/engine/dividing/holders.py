@@ -39,6 +39,7 @@ class Holder:
     guest: Guest = Guest.NO
     gained: list[tuple[Seats, int]] = field(default_factory=list)  # with the instant until which they are taken
     most: int = ANY_SIZE  # larger sizes of its role found no room
+    ceiling: int = ANY_SIZE  # larger sizes are above what its user may have, while others keep theirs
     share: int = 0  # members that its date needs; 0: it has none, or cannot be met
     coming: int = 0  # members that its date needs and that others have been asked for
     cause: Cause = Cause.GROW
@@ -98,7 +99,7 @@ class Holder:
     def list_larger(self, members: int, most: int = ANY_SIZE) -> list[int]:
         """Sizes of its one role above a size, far enough from it and from each other to be worth a pause."""
         found: list[int] = []
-        last = members
+        last, most = members, min(most, self.ceiling)
         allowed = self.gang.roles[self.role].sizes.allowed
         for size in allowed:
             if size <= members:
