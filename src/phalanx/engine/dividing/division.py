@@ -137,9 +137,11 @@ class Division:
             cool_us = int(snapshot.running.cool_until_us[occupant.row])
             if occupant.changed:  # its rest begins with this plan
                 cool_us = self.now + max(COOL_LEAST_US, COOL_PAUSES * occupant.gang.resize_pause_us)
-            if occupant.changed:  # who has been told of one size in this plan is not told of another
                 self.wake_us = min(self.wake_us, cool_us)
-                continue
+                # Who has been told of one size in this plan is not told of another; but whoever makes room for a start
+                # pays its pause already, and may give more with it.
+                if occupant.cause is not Cause.LOAN:
+                    continue
             holder = Holder(
                 occupant.number,
                 occupant.gang,
@@ -152,7 +154,8 @@ class Division:
                 self.steps.weigh_role,
                 occupant,
             )
-            holder.guest, holder.resting, holder.cool_us = occupant.guest, cool_us > self.now, cool_us
+            holder.guest, holder.resting, holder.told = occupant.guest, cool_us > self.now, occupant.changed
+            holder.cool_us = 0 if holder.told else cool_us
             found.append(self._with_date(holder))
         return found
 

@@ -34,6 +34,7 @@ class Holder:
     at: int = -1  # its bind, if it starts
     date_us: int | None = None
     resting: bool = False  # it was resized not long ago
+    told: bool = False  # this plan made it give for a start: it may give more, and takes nothing
     cool_us: int = 0  # when that rest is over
     pinned: int | None = None  # the size that somebody wants of one that starts
     guest: Guest = Guest.NO

@@ -45,7 +45,8 @@ class Shares:
         """Bring everybody whose date needs more to the size that it needs."""
         granted = self._grant()
         for holder in granted:
-            if holder.share > holder.members and self._reach(holder):
+            # Whoever was told to give in this plan is not told to take.
+            if holder.share > holder.members and not holder.told and self._reach(holder):
                 # Still short of it: what is free and what comes free is for this one, until it has all of it.
                 self.kept += max(0, holder.share - holder.members) * holder.weight
 
@@ -103,9 +104,12 @@ class Shares:
             return False
         holder.coming += count
         for release in releases:
-            self.steps.transaction.give(release, holder.number)
-            release.occupant.grounds = Grounds(holder.share, holder.date_us)
             giver = by_number[release.occupant.number]
+            # Who makes room for a start is told of that, unless it gives to one that starts: those are never late.
+            whom = release.occupant.beneficiary if giver.told and holder.occupant is not None else holder.number
+            self.steps.transaction.give(release, whom)
+            if not giver.told:
+                release.occupant.grounds = Grounds(holder.share, holder.date_us)
             giver.resting = True
             giver.sit(release.occupant.seats)
         self.steps.forget()
@@ -126,7 +130,7 @@ class Shares:
         loans = []
         for loan in permits.list_loans(who):
             other = by_number.get(loan.occupant.number)
-            if other is None or other is holder or loan.occupant.changed:
+            if other is None or other is holder:  # who was told of something else by this plan is not among the holders
                 continue
             members = min(loan.members, loan.occupant.sizes[loan.role] - other.share)
             if members > 0:
