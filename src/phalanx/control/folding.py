@@ -16,9 +16,11 @@ from phalanx.control.seating import attained_us, claim_or_bind, given_back, keep
 from phalanx.control.tables import Tables
 from phalanx.engine.dividing.division import COOL_LEAST_US, COOL_PAUSES
 from phalanx.engine.lifecycle import Happening, Phase, advance
+from phalanx.engine.room.seats import elastic_members, sizes_of
 from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import IntArray
 from phalanx.model.plan import Bind, Cause, Evict, Move, Plan, Repair, Resize, Restart, Seats
+from phalanx.perfmodel.speedup import Linear, Table, scaled_us
 
 
 @dataclass(slots=True)
@@ -107,12 +109,28 @@ def _evict(state: Tables, decision: Evict) -> None:
 def _make_room(state: Tables, decision: Resize) -> list[_Leaving]:
     record = state.records[decision.gang]
     past_of(record).attained_us += attained_us(state, record)  # at its old size until now
+    _foresee(state, record, decision)
     # All of it, also what it keeps: `_sit` takes that again, so that no sum has to follow the difference.
     unseat(state, record)
     # Without a pause the seats are empty at once, and nobody has to wait for them.
     back = tuple(each for each in given_back(record.seats, decision.seats) if len(each.nodes))
     pause_us = record.gang.resize_pause_us
     return [_Leaving(decision.gang, record, back, state.now_us + pause_us)] if back and pause_us else []
+
+
+def _foresee(state: Tables, record: Record, decision: Resize) -> None:
+    """When it will be done at its new size, until it says so itself."""
+    columns, gang = state.running.columns, record.gang
+    left_us = int(columns["start_us"][record.row] + columns["length_us"][record.row]) - state.now_us
+    had, has = (elastic_members(gang, sizes_of(seats)) for seats in (record.seats, decision.seats))
+    if had == has or left_us <= 0 or record.phase is not Phase.RUNNING:
+        return
+    # A pass may come before its own word does: with the old end a gang that gave half of itself would seem to be done
+    # as soon as before, and to have more to spare (rule 6: by the curve, at its present size).
+    points = state.curves.get(decision.gang)
+    left_us = scaled_us(left_us, Table(points) if points else Linear(), had, has) + gang.resize_pause_us
+    columns["length_us"][record.row] = state.now_us + left_us - columns["start_us"][record.row]
+    state.hints.ends.note(state.now_us + left_us)
 
 
 def _sit(state: Tables, number: int, seats: tuple[Seats, ...]) -> None:
