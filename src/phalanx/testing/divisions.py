@@ -134,7 +134,7 @@ def find_starved(snapshot: Snapshot, plan: Plan, _: Policy) -> list[str]:
     """Whoever is below its share by a plan, though enough is idle or on loan to it above others' shares.
 
     Not while seats are on their way: they may be for it, and it gets them when they are empty. Nor whoever the plan
-    made give for a start: it is told of one size, and looked at again.
+    made give for a start: it is told of one size, and comes last among those who give.
     """
     elastic = read_elastic(snapshot, plan)
     sizes = read_sizes(elastic, plan)
@@ -153,9 +153,7 @@ def find_starved(snapshot: Snapshot, plan: Plan, _: Policy) -> list[str]:
             if other != number and each.gang.priority <= mine.priority
         )
         short = sizes[number] < share
-        if short and number in {each.gang for each in shrinks}:
-            if plan.wake_at_us is None or plan.wake_at_us > snapshot.now_us + 1:
-                found.append(f"{mine.name} gave what it needs, and nobody will look again")
+        if number in {each.gang for each in shrinks}:
             continue
         if short and share <= sizes[number] + idle + above:
             found.append(f"{mine.name} has {sizes[number]} and needs {share}: {idle} idle, {above} above shares")

@@ -141,7 +141,7 @@ class Permits:
                         charge(occupant.queue, -self.session.need_of(occupant.gang, role).vector * members)
         return found
 
-    def _giving_order(self, occupant: Occupant) -> tuple[int, float, int]:
+    def _giving_order(self, occupant: Occupant) -> tuple[int, bool, float, int]:
         if self.policy.grows and occupant.gang.elastic:
             # Whoever would miss it least, per device (rule 16): an eighth of what it has, or its next size down.
             prospect = prospect_of(self.session, occupant)
@@ -149,10 +149,18 @@ class Permits:
             less = _next_below(occupant.gang, had)
             weight = units_of(self.session.fleet, occupant.gang, occupant.sizes) / had
             lost = (prospect.worth(had) - prospect.worth(less)) / ((had - less) * weight) if less < had else 0.0
-            return occupant.priority, float(f"{lost:.12e}"), -occupant.number
+            return occupant.priority, self._would_be_late(occupant, had, less), float(f"{lost:.12e}"), -occupant.number
         pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.sizes)
         # Rule 9's order of victims, with the pause in device time as the cost; of equals the later one gives.
-        return occupant.priority, pause, -occupant.number
+        return occupant.priority, False, pause, -occupant.number
+
+    def _would_be_late(self, occupant: Occupant, had: int, less: int) -> bool:
+        """Whether it is in time with what it has and not with less: it would call that back from the next one."""
+        if occupant.gang.deadline_us is None or not self.policy.deadlines:
+            return False
+        left_us = occupant.gang.submit_us + occupant.gang.deadline_us - self.now
+        prospect = prospect_of(self.session, occupant)
+        return prospect.expected_us(had) <= left_us < prospect.expected_us(less)
 
     def may_borrow_from(self, who: Claimant, occupant: Occupant) -> bool:
         """Whether the surplus of a gang is on loan from this claimant."""
