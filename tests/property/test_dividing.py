@@ -11,11 +11,11 @@ from selection import rest_long
 
 from phalanx.control import loop
 from phalanx.engine import cycle
-from phalanx.engine.dividing.balance import Balance
+from phalanx.engine.dividing import balance
 from phalanx.frontends.sim.run import simulate
 from phalanx.model.plan import Cause, Resize
 from phalanx.testing.divisions import (
-    Shift,
+    Exchange,
     draw_division,
     find_starved,
     list_rests,
@@ -95,23 +95,26 @@ def test_no_share_is_starved_while_others_have_more_than_theirs(first):
 
 def find_shifts(tree, policy):
     """Every balance of a run, as it was expected to turn out when it was decided; and who gave while it rested."""
-    shifts, meant, rests = [], [], []
-    carry_out = Balance._carry_out
+    shifts, meant, rests = [], {}, []
+    compare = balance.compare
 
-    def remember(self, takers, givers, target):
-        meant.append(({h.number: target[h.number] for h in takers}, {h.number: target[h.number] for h in givers}))
-        carry_out(self, takers, givers, target)
+    def remember(takers, givers, target):
+        meant[frozenset(each.number for each in givers)] = (
+            {each.number: target[each.number] for each in takers},
+            {each.number: target[each.number] for each in givers},
+        )
+        return compare(takers, givers, target)
 
     def on_plan(snapshot, plan, _):
         gave = {d.gang for d in plan.decisions if isinstance(d, Resize) and d.cause is Cause.BALANCE}
-        for takers, givers in meant:
-            if set(givers) <= gave:
-                shifts.append(Shift(read_elastic(snapshot, plan), givers, takers))
-        assert gave <= {number for _, givers in meant for number in givers}
+        for numbers, (takers, givers) in meant.items():
+            if numbers <= gave:
+                shifts.append(Exchange(read_elastic(snapshot, plan), givers, takers))
+        assert gave <= {number for numbers in meant for number in numbers}
         meant.clear()
         rests.extend(list_rests(snapshot, plan))
 
-    with patch.object(Balance, "_carry_out", remember):
+    with patch.object(balance, "compare", remember):
         watch(tree, policy, on_plan)
     return shifts, rests
 

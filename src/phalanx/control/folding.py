@@ -123,6 +123,7 @@ def _foresee(state: Tables, record: Record, decision: Resize) -> None:
     columns, gang = state.running.columns, record.gang
     left_us = int(columns["start_us"][record.row] + columns["length_us"][record.row]) - state.now_us
     had, has = (elastic_members(gang, sizes_of(seats)) for seats in (record.seats, decision.seats))
+    # Of one that outlives its word nothing is known; of one that is degraded the row speaks of its hold.
     if had == has or left_us <= 0 or record.phase is not Phase.RUNNING:
         return
     # A pass may come before its own word does: with the old end a gang that gave half of itself would seem to be done

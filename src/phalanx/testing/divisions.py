@@ -177,7 +177,7 @@ def _grant(snapshot: Snapshot, elastic: Mapping[int, Elastic]) -> dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class Exchange:
     """What one plan shifted by `balance`, with sizes afterwards."""
 
     elastic: Mapping[int, Elastic]
