@@ -90,16 +90,20 @@ def test_a_history_tells_cause_and_sentence_of_every_changed_size(dates):
         for gang in gangs
     }
     assert told["long"][:4] == [
-        ("loan", "gives 2 back so that paper can start"),
-        ("share", "gives 7 back: paper's date needs 9"),
+        # Two for the start and six for the date, in one gift; the ten seconds until it begins cost one more.
+        ("loan", "gives 8 back so that paper can start"),
+        ("share", "gives 1 back: paper's date needs 9"),
         ("loan", "gives 1 back so that short can start"),
-        ("balance", "gives 4 to short, to which they are worth more (saves 1 h 6 min there, costs 9 min here)"),
+        ("balance", "gives 4 to short, to which they are worth more (saves 26 min there, costs 9 min here)"),
     ]
     assert told["paper"][:2] == [
-        ("share", "gets 7 more because its date needs 9"),
-        ("balance", "gives 1 to short, to which it is worth more (saves 1 h 6 min there, costs 2 min here)"),
+        ("share", "gets 1 more because its date needs 9"),
+        ("balance", "gives 1 to short, to which it is worth more (saves 40 min there, costs 4 min here)"),
     ]
-    assert told["short"] == [("grow", "gets 5 more that are idle (saves 1 h 6 min)")]
+    assert told["short"] == [
+        ("grow", "gets 1 more that is idle (saves 40 min)"),
+        ("grow", "gets 4 more that are idle (saves 26 min)"),
+    ]
     # Only of sizes that a plan changed: starts and ends have no cause.
     assert all(
         "cause" not in each for gang in gangs for each in gang["history"] if each["event"] in ("bind", "complete")
@@ -109,8 +113,8 @@ def test_a_history_tells_cause_and_sentence_of_every_changed_size(dates):
 def test_a_forecast_lists_the_shares_and_gifts_to_come(dates):
     shown = run("what-if", "--from", dates, "--at", "15m")
     assert [line for line in shown.splitlines() if line.startswith(("+", "now:"))] == [
-        "+1m: long gives 4 to short, to which they are worth more (saves 1 h 6 min there, costs 9 min here)",
-        "+1m: paper gives 1 to short, to which it is worth more (saves 1 h 6 min there, costs 2 min here)",
+        "+10s: paper gives 1 to short, to which it is worth more (saves 40 min there, costs 4 min here)",
+        "+1m20s: long gives 4 to short, to which they are worth more (saves 26 min there, costs 9 min here)",
     ]
 
 
@@ -130,20 +134,20 @@ def test_a_change_tells_only_what_comes_of_it(dates, tmp_path):
     )
     shown = run("what-if", state, "--add-gang", more)
     assert [line for line in shown.splitlines() if line.startswith(("+", "now:"))] == [
-        "now: long shrinks to 14 members: gives 2 back so that thesis can start",
-        "+10s: long gives 7 back: thesis's date needs 9",
-        "+20s: thesis gets 7 more because its date needs 9",
+        "now: long shrinks to 8 members: gives 8 back so that thesis can start",
+        "+10s: long gives 1 back: thesis's date needs 9",
+        "+20s: thesis gets 1 more because its date needs 9",
     ]
     tree = json.loads(run("what-if", state, "--add-gang", more, "--json"))
     long, thesis = tree["gangs"]
     assert long["before"]["events"] == [{"at_s": 7200, "event": "complete", "members": 0}]
     assert thesis["after"]["events"][:2] == [
-        {"at_s": 310, "event": "bind", "members": 2},
+        {"at_s": 310, "event": "bind", "members": 8},
         {
             "at_s": 320,
             "event": "grow",
             "members": 9,
             "cause": "share",
-            "because": "gets 7 more because its date needs 9",
+            "because": "gets 1 more because its date needs 9",
         },
     ]
