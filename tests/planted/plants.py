@@ -361,6 +361,16 @@ def _without_reasons(snapshot, told, binds):
     return replace(told.verdicts, codes=np.where(started, Code.NONE, told.verdicts.codes).astype(np.int8))
 
 
+def judge_again(snapshot, plan):
+    """What was said of a date once is said in every plan."""
+    return replace(plan, dates=(*plan.dates, *snapshot.dates.values()))
+
+
+def forget_verdicts(snapshot, plan):
+    """Dates are judged, and nobody is told."""
+    return replace(plan, dates=())
+
+
 def forget_reasons(snapshot, plan):
     """Whoever waits is told nothing."""
     if plan.verdicts is None:

@@ -49,6 +49,8 @@ PLANTS = {
     "who starts can never run": (deciding(plants.refuse_for_ever), "whole", {Promise.INFEASIBLE}),
     "fillers ignore the reservation": (plants.ask_one_by_one, "wide", {Promise.RESERVATION}),
     "whoever waits is told nothing": (deciding(plants.forget_reasons), "wide", {Promise.REASON}),
+    "a date is judged again": (deciding(plants.judge_again), "dates", {Promise.DATE}),
+    "a verdict on a date is dropped": (deciding(plants.forget_verdicts), "dates", {Promise.DATE}),
     "limits are ignored": (seeing(plants.forget_limits), "limits", {Promise.LIMIT}),
     "starts of one plan are not charged": (plants.ask_one_by_one, "limits", {Promise.LIMIT}),
     "a parent queue is not charged": (plants.CHARGE_NO_PARENTS, "limits", {Promise.SUMS}),

@@ -47,6 +47,9 @@ COMING = {
     "wide": on_racks(
         make_gang("run", "10 gpu=1", walltime=50), make_gang("head", "14 gpu=1", walltime=50),
         *(make_gang(f"fill{i}", "2 gpu=1", walltime=100) for i in range(3))),
+    "dates": ("goodput", {"admit": "promised"}, make_world("1 gpu=4",
+        make_gang("run", "2 gpu=1", walltime=50), make_gang("big", "4 gpu=1", walltime=50, deadline_us=100 * SECOND_US),
+        make_gang("late", "4 gpu=1", walltime=50, deadline_us=120 * SECOND_US))),
     "roles": on_racks(*(make_gang(f"g{i}", "2 gpu=1", "3 cpu=2", "1 gpu=1", walltime=10) for i in range(6))),
     "pairs": on_racks(*(make_gang(f"g{i}", "5 gpu=1", together=(f"p{i // 2}", 2), walltime=10) for i in range(6))),
     "limits": on_racks(

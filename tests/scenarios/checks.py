@@ -124,6 +124,16 @@ def _field(key: str) -> Callable[[Outcome, str, Any], Answer]:
     return lambda outcome, name, want: (matches(outcome.gangs[name][key], want), f"{key} {outcome.gangs[name][key]}")
 
 
+def _date(key: str) -> Callable[[Outcome, str, Any], Answer]:
+    """What was said of its date; null: nothing was."""
+
+    def check(outcome: Outcome, name: str, want: Any) -> Answer:
+        seen = (outcome.gangs[name].get("date") or {}).get(key)
+        return matches(seen, want), seen
+
+    return check
+
+
 def _gang_members_at(outcome: Outcome, name: str, want: Json) -> Answer:
     seen = outcome.members_at(name, want["t"])
     return matches(seen, want["n"]), f"{seen} members"
@@ -202,6 +212,8 @@ GANG: Mapping[str, Callable[[Outcome, str, Any], Answer]] = {
     "history": _history,
     "never": _never,
     "held_at": _held_at,
+    "promised": _date("promised"),
+    "earliest_s": _date("earliest_s"),
 }
 
 

@@ -80,6 +80,8 @@ WRONG = [
     {"gang": "x", "history": ["complete", "bind"]},
     {"gang": "x", "never": ["evict", "complete"]},
     {"gang": "x", "held_at": {"t": 120, "n": 1}},
+    {"gang": "x", "promised": True},
+    {"gang": "x", "earliest_s": 100},
     {"metric": "makespan_s", "value": "!=150"},
     {"metric": "no_such_metric", "value": 0},
     {"sum_members_at": {"gangs": ["x", "y"], "t": 99, "min": 1}},

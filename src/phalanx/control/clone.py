@@ -35,7 +35,7 @@ def clone_state(state: State) -> State:
     twin.groups, twin.dependencies = state.groups.clone(), state.dependencies.clone()
     # Ghosts hold row numbers, which compaction in the twin will change.
     twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]
-    for name in ("curves", "promises", "degraded", "pins", "judged", "fresh"):
+    for name in ("curves", "promises", "degraded", "pins", "dates", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
     twin.timers = list(state.timers)
     # What may yet be refused is the affair of whoever carries it out; a copy takes it as done, and rests as it is.

@@ -33,6 +33,8 @@ def lay_out_anew(state: Tables, fleet: Fleet) -> None:
     widen_images(state, width)
     state.promises = {first: widen_promise(promise, width) for first, promise in state.promises.items()}
     state.judged.clear()  # feasibility is judged again when nodes change
+    # So are dates that were not promised. Those that were stay promised: nodes that go do not release anybody.
+    state.dates = {number: verdict for number, verdict in state.dates.items() if verdict.promised}
     # Whoever waits may fit now: to the engine they are arrivals.
     state.fresh.update(n for n, record in enumerate(state.records) if record.phase is Phase.PENDING)
     state.nodes_changed()

@@ -14,7 +14,7 @@ from phalanx.control.records import Ghost, PlanRefusal
 from phalanx.control.tables import Tables
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
-from phalanx.model.plan import Seats
+from phalanx.model.plan import DateVerdict, Seats
 
 
 class Queries(Tables):
@@ -98,6 +98,10 @@ class Queries(Tables):
     def is_judged(self, number: int) -> bool:
         """Whether it was told that it can never run."""
         return number in self.judged
+
+    def date_of(self, number: int) -> DateVerdict | None:
+        """What was said of its date, under a policy that promises dates."""
+        return self.dates.get(number)
 
     def list_vacating(self) -> Sequence[tuple[int, Ghost]]:
         """Seats that somebody is still leaving, with the instant at which they are left; good until the next write."""

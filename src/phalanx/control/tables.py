@@ -31,7 +31,7 @@ from phalanx.control.tenants import Tenants
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Plan, Reservation
+from phalanx.model.plan import DateVerdict, Plan, Reservation
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import (
     AllocationColumns,
@@ -91,6 +91,7 @@ class Tables:
         self.promises: dict[int, Reservation] = {}
         self.degraded: dict[int, Degraded] = {}
         self.pins: dict[int, int] = {}
+        self.dates: dict[int, DateVerdict] = {}  # replaced and never written to, so that snapshots may share it
         # Who was told that it can never run, and whom no cycle has seen: both come back in the snapshot, since the
         # engine has no memory of its own (rule 5).
         self.judged: set[int] = set()
@@ -139,6 +140,7 @@ class Tables:
             promises=self.promises,
             degraded=self.degraded,
             pins=self.pins,
+            dates=self.dates,
             judged=self.judged,
             fresh=self.fresh,
             default_length_us=self.default_walltime_us,
@@ -233,6 +235,8 @@ class Tables:
             # All of them anew: a promise that the plan does not repeat is no longer one.
             self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
         self.hints.settle(plan.settled, len(self.gangs))
+        if plan.dates:
+            self.dates = {**self.dates, **{verdict.gang: verdict for verdict in plan.dates}}
         if self.fresh:
             self.fresh = set()
         if self.degraded:

@@ -6,6 +6,8 @@ what the plan tells, never what it decides.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from phalanx.engine.actions.allocate import Walk
@@ -15,6 +17,7 @@ from phalanx.engine.actions.repair import repair_degraded
 from phalanx.engine.calendar.long import LongCalendar
 from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.calendar.short import ShortCalendar
+from phalanx.engine.dates.promising import Dates
 from phalanx.engine.dividing.division import Division
 from phalanx.engine.feasibility import find_impossible, judge_gated, list_newly_judged
 from phalanx.engine.kernels.release import NEVER
@@ -37,6 +40,13 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     # Before any short cut: whoever is held and could never run is to be told in the cycle that sees it
     # first, and a short cut has no turns to look at.
     gated = judge_gated(snapshot)
+    if policy.promises_dates and snapshot.hints.has_deadlines:
+        # No glance: it knows what fits, and not what is kept for a date that was promised.
+        dates = Dates(snapshot, policy)
+        judged = dates.judge()
+        session = Session(dates.show(judged), policy)
+        session.dates = dates
+        return replace(_decide(session, gated, dates, explain=explain, ledger=ledger), dates=judged)
     # Reasons are numbers about room and turns, which a glance has not worked out.
     answer = decide_at_once(snapshot, policy, gated, ledger=ledger) if not explain else None
     if isinstance(answer, Plan):
@@ -44,13 +54,17 @@ def schedule(snapshot: Snapshot, policy: Policy, *, explain: bool = False, ledge
     return _decide(Session(snapshot, policy, answer), gated, explain=explain, ledger=ledger)
 
 
-def _decide(session: Session, gated: tuple[int, ...], *, explain: bool, ledger: bool) -> Plan:
+def _decide(
+    session: Session, gated: tuple[int, ...], dates: Dates | None = None, *, explain: bool, ledger: bool
+) -> Plan:
     snapshot, policy = session.snapshot, session.policy
     # 1. Degraded gangs first, then whoever has to leave its node.
     repaired = repair_degraded(session)
     if snapshot.hints.has_reclaimable and is_restless(snapshot, policy):
         # After the repairs and without the repaired: one decision per gang and plan.
         session.reclaimable = Reclaimable(snapshot, session.repaired)
+        if dates is not None:
+            dates.protect(session.reclaimable)
         evacuate(Transaction(session, session.reclaimable))
     # 2. Whose turn it is. What can never run here is told so once and has no turn: it may not hold up anybody.
     turns = order_turns(session)

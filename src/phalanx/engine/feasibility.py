@@ -29,8 +29,17 @@ def find_impossible(session: Session, turns: Turns) -> tuple[BoolArray, BoolArra
     late = np.zeros_like(impossible)
     if session.policy.deadlines and session.snapshot.hints.has_deadlines:
         # Both may be true, and then size is the better answer: no date would help.
-        late = find_too_late(session, turns) & ~impossible
+        late = (find_too_late(session, turns) | _find_refused(session, turns)) & ~impossible
     return impossible | late, late
+
+
+def _find_refused(session: Session, turns: Turns) -> BoolArray:
+    """Turns whose date could not be promised, where that is a refusal (option `admit`)."""
+    refused = np.zeros(len(turns), dtype=np.bool_)
+    if session.dates is not None:
+        verdicts, gangs = session.snapshot.dates, session.snapshot.pending.gang[turns.rows].tolist()
+        refused[:] = [number in verdicts and session.dates.is_refused(verdicts[number]) for number in gangs]
+    return refused
 
 
 def judge_gated(snapshot: Snapshot) -> tuple[int, ...]:

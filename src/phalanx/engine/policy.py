@@ -38,6 +38,9 @@ class Policy:
     mold_efficiency: float = 0.5  # ... of those at which a device does this part of what one does at the minimum
     standing: bool = False  # queues take turns by how far they are below their entitlement
     deadlines: bool = False  # what cannot be met is refused, and laxity is part of the order
+    # Dates: all looked at, or promised only if they can be met beside those promised before; the rest best effort, or
+    # refused.
+    admit: Literal["any", "promised", "refuse"] = "any"
     takes: frozenset[str] = frozenset()  # shrink, preempt, reclaim, move: how a blocked gang may get room
     grows: bool = False  # running elastic gangs get idle room
     weigh: Weigh = weigh_paced  # what more members are worth to a gang, and to whom surplus goes
@@ -47,6 +50,11 @@ class Policy:
     max_evictions: int = 1 << 30  # nobody is evicted more often
     half_life_us: int | None = None  # of the memory of past usage in the standing
     shares_users: bool = False  # inside a queue and a priority, people take turns by what they use
+
+    @property
+    def promises_dates(self) -> bool:
+        """Whether dates are judged beside each other."""
+        return self.deadlines and self.admit != "any"
 
     @property
     def touches_running(self) -> bool:

@@ -80,11 +80,9 @@ def somebody_is_too_late(snapshot: Snapshot, policy: Policy) -> bool:
     if not len(rows):
         return False
     pending, gangs = snapshot.pending, snapshot.gangs
-    columns = (pending.gang[rows], pending.attained_us[rows] > 0)
+    columns = zip(pending.gang[rows].tolist(), pending.attained_us[rows].tolist(), strict=True)
     # Rule 16: it starts up first, and restores what it saved if it ran before. Neither is part of a length.
-    before = np.array(
-        [overhead_us(gangs[number], ran_before=ran) for number, ran in zip(*(c.tolist() for c in columns), strict=True)]
-    )
+    before = np.array([overhead_us(gangs[number], ran_before=attained > 0) for number, attained in columns])
     # The laxity of an elastic gang is at `members_max`, which may never fit: then it is slower than the column says.
     doubtful = ((laxity_us(snapshot, rows) < before) | pending.elastic[rows]).nonzero()[0]
     for number, ahead_us in zip(pending.gang[rows[doubtful]].tolist(), before[doubtful].tolist(), strict=True):

@@ -43,6 +43,8 @@ class Occupant:
     read: Callable[[int], tuple[Seats, ...]]
     had: tuple[int, ...]  # members by role as the cycle begins
     sizes: tuple[int, ...]  # ... and by this plan so far, kept in step with the seats
+    promised: bool = False  # its date is: nobody evicts or moves it
+    floor: int = 0  # members of its elastic role that a promised date needs now
     exact: bool = False  # a person pinned its size: it has no surplus
     cause: Cause | None = None
     beneficiary: int | None = None  # who starts on what it gives back; the last one, if it gave twice
@@ -83,7 +85,9 @@ class Occupant:
         """Members of a role above its least."""
         # Rule 8 (surplus): what is above the minimum is on loan, whether or not the gang is preemptible.
         sizes = self.gang.roles[role].sizes
-        return self.sizes[role] - sizes.least if sizes.elastic and not self.exact and not self.gone else 0
+        # Never negative: what a promised date needs may be more than it has.
+        least = max(sizes.least, min(self.floor, self.sizes[role]))
+        return self.sizes[role] - least if sizes.elastic and not self.exact and not self.gone else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

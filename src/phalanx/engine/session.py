@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phalanx.engine.fairshare import Standing
+from phalanx.engine.kept_dates import KeptDates
 from phalanx.engine.kernels.slots import Need, compute_slots
 from phalanx.engine.policy import Policy
 from phalanx.engine.room.limits import Limits
@@ -73,6 +74,7 @@ class Session:
         self.taken_back = 0  # releases so far
         self.prospects: dict[int, Prospect] = {}  # of running elastic gangs, by number, once somebody has asked
         self.vacated: list[tuple[Gang, Seats]] = []  # given back, and in use until their gang's pause is over
+        self.dates: KeptDates | None = None  # promised dates; None under policies that promise none
         self._row_by_number: dict[int, int] | None = None
         self._standing: Standing | None = None
         self._charges: list[tuple[int, IntArray]] = []  # of this plan, for a standing that is asked for later
@@ -194,11 +196,11 @@ class Session:
     def pool_of(self, key: PlacementKey) -> BoolArray:
         """Candidate nodes: in service, admitted by labels and taints, able to hold one member when empty."""
         roles = key.form.roles
-        pool = _could_hold_one(self.fleet, roles[0].shape) & self.in_service
+        pool = could_hold_one(self.fleet, roles[0].shape) & self.in_service
         for role in roles[1:]:
             # The union over roles: a node that holds only the smallest role is one that a
             # reservation of this gang may lie on.
-            pool |= _could_hold_one(self.fleet, role.shape) & self.in_service
+            pool |= could_hold_one(self.fleet, role.shape) & self.in_service
         return pool
 
 
@@ -221,7 +223,7 @@ def empty_ceiling(fleet: Fleet, form: Form, service: BoolArray | None) -> int:
     return found
 
 
-def _could_hold_one(fleet: Fleet, shape: Shape) -> BoolArray:
+def could_hold_one(fleet: Fleet, shape: Shape) -> BoolArray:
     """Nodes that admit the shape and hold one member when empty, remembered per fleet."""
     found = fleet.needs.get(("holds", shape))
     if not isinstance(found, np.ndarray):

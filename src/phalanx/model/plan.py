@@ -209,6 +209,20 @@ class Settled:
     room: int = -1  # members of the only form that still fit, where sums decided; -1: unknown
 
 
+@dataclass(frozen=True, slots=True)
+class DateVerdict:
+    """Whether a gang's date is promised (option `admit`). Told once; comes back in every later snapshot."""
+
+    gang: int
+    promised: bool
+    earliest_us: int | None  # the earliest date that could be promised; None: nobody knows how long it runs
+    beside: int  # dates that were promised already, and had to be met as well
+
+    def key(self) -> tuple[object, ...]:
+        """The same facts as plain values, to compare and to digest."""
+        return ("date", self.gang, self.promised, self.earliest_us, self.beside)
+
+
 @value(frozen=True, slots=True)
 class Plan:
     """The ordered result of one cycle."""
@@ -221,6 +235,7 @@ class Plan:
     settled_in: tuple[int, ...] = ()  # guests over whose seats no reservation lies any more
     idle: Idle | None = None  # only where the caller keeps a ledger
     settled: Settled | None = None  # None: somebody may be let in without anything happening
+    dates: tuple[DateVerdict, ...] = ()  # dates judged for the first time, in order of arrival
 
     def key(self) -> tuple[object, ...]:
         """The whole plan as plain values: equal keys are equal plans."""
@@ -230,4 +245,6 @@ class Plan:
             reasons = tuple(column.tobytes() for column in table)
         decided = tuple(decision.key() for decision in self.decisions)
         reserved = tuple(reservation.key() for reservation in self.reservations)
-        return (decided, reserved, self.infeasible, reasons, self.wake_at_us, self.settled_in)
+        dates = tuple(verdict.key() for verdict in self.dates)
+        # Last, and only if there are any: most policies promise no dates, and their digests stay as they were.
+        return (decided, reserved, self.infeasible, reasons, self.wake_at_us, self.settled_in, *dates)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Reservation
+from phalanx.model.plan import DateVerdict, Reservation
 from phalanx.model.value import value
 from phalanx.model.window import Window
 
@@ -172,6 +172,7 @@ class Snapshot:
     promises: Mapping[int, Reservation]  # by the first gang's number; only policies that keep them
     degraded: Mapping[int, Degraded]  # by gang number
     pins: Mapping[int, int]  # members of the elastic roles that a person wants, by gang number
+    dates: Mapping[int, DateVerdict]  # what was said of gangs' dates, by number; only policies that promise them
     judged: frozenset[int] | set[int]  # gangs already told that they are infeasible
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
     default_length_us: int  # believed run time of a gang that states none

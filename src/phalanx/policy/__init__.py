@@ -132,6 +132,12 @@ def _weigh(policy: Policy, value: object) -> Policy:
     return replace(policy, weigh=WEIGHTS[str(value)])
 
 
+def _admit(policy: Policy, value: object) -> Policy:
+    if value == "any" or value == "promised" or value == "refuse":
+        return replace(policy, admit=value)
+    raise BadOption(f"admit must be 'any', 'promised' or 'refuse' (got {value!r})")
+
+
 def _users(policy: Policy, value: object) -> Policy:
     if value not in ("fair", "arrival"):
         raise BadOption(f"users must be 'fair' or 'arrival' (got {value!r})")
@@ -151,6 +157,7 @@ OPTIONS: Mapping[str, Callable[[Policy, object], Policy]] = {
     "users": _users,
     "mold_efficiency": _mold_efficiency,
     "weigh": _weigh,
+    "admit": _admit,
 }
 
 #: Options whose value is a length of time, in microseconds.

@@ -14,10 +14,12 @@ import numpy as np
 
 from phalanx.engine.calendar.limits_ahead import leaves_limits
 from phalanx.engine.calendar.port import Calendar
+from phalanx.engine.kept_dates import PlannedStart
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.preemption import RoomFinder, RoomFound
+from phalanx.engine.order.orders import overhead_us
 from phalanx.engine.order.queue_turns import QueueTurns
-from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offers, start_turn
+from phalanx.engine.order.turns import Offer, Turns, asked_units, find_over_limit, list_offers, start_turn
 from phalanx.engine.room.placement import Places
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray, IntArray
@@ -44,6 +46,7 @@ class Walk:
         self.blocked: list[int] = []  # turns that have a reservation, or stop those behind them
         self.started = np.zeros(len(turns), dtype=np.bool_)
         self.undecided: set[int] = set()
+        self.kept_out: set[int] = set()  # turns that a promised date keeps from starting
         self.limit_caps = turns.queue_caps(session) if session.limits.any else None
         self.finder = None if session.reclaimable is None else RoomFinder(session, turns, calendar, session.reclaimable)
         self._ahead = np.zeros(len(turns.keys), dtype=np.int64)  # blocked turns whose nodes each key could use
@@ -184,11 +187,16 @@ class Walk:
         """The largest size that fits where the turn may stay; as a guest, where it may not."""
         offers = list_offers(self.session, self.turns, turn)
         lodges = self.turns.may_be_guest(self.session, turn)
+        if self.session.dates is not None and lodges:
+            # A guest leaves whenever the owner of its places comes: no way to keep a promise.
+            lodges = int(self.session.snapshot.pending.gang[self.turns.rows[turn]]) not in self.session.dates.promised
         for offer in offers:
             # Asked before the ceilings of queues, which are dear to look up for the future: most turns end here.
             if not self.calendar.has_room(turn, offer, lodges=lodges):
                 continue
             if self.session.limits.any and not self._limits_allow(turn, offer):
+                continue
+            if self.session.dates is not None and not self._leaves_dates(turn, offer):
                 continue
             places = self.calendar.find_now(turn, offer)
             if places is not None:
@@ -201,7 +209,7 @@ class Walk:
                 lodging = self.calendar.find_as_guest(turn, offer)
                 if lodging is not None:
                     return offer, *lodging
-        promised = self.calendar.find_promised(turn)
+        promised = None if turn in self.kept_out else self.calendar.find_promised(turn)
         return None if promised is None else (offers[-1], promised, Guest.NO)
 
     def _limits_allow(self, turn: int, offer: Offer) -> bool:
@@ -212,14 +220,35 @@ class Walk:
         gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
         return leaves_limits(self.session, self.turns, turn, offer, gone_us, self.calendar.list_reserved())
 
-    def _start(self, turn: int, offer: Offer, places: Places, guest: Guest) -> None:
+    def _leaves_dates(self, turn: int, offer: Offer, leaving: tuple[int, ...] = ()) -> bool:
+        """Whether every promised date can still be met if it starts now."""
+        assert self.session.dates is not None
+        if self.session.dates.allows(self._as_start(turn, offer, leaving)):
+            self.kept_out.discard(turn)
+            return True
+        self.kept_out.add(turn)
+        return False
+
+    def _as_start(self, turn: int, offer: Offer, leaving: tuple[int, ...]) -> PlannedStart:
+        pending, gangs = self.session.snapshot.pending, self.session.snapshot.gangs
+        rows = self.turns.rows_of(turn)
+        # Start-up and restoring come on top of what is stated (decision 7).
+        more = (overhead_us(gangs[int(pending.gang[row])], ran_before=bool(pending.attained_us[row])) for row in rows)
+        until_us = self.now + offer.length_us + max(more) if self.turns.proven[turn] else NEVER
+        units = asked_units(self.session, offer.form, offer.size)
+        pool = self.session.pool_of(self.turns.key_of(turn))
+        return PlannedStart(int(pending.gang[rows[-1]]), pool, units, until_us, leaving)
+
+    def _start(self, turn: int, offer: Offer, places: Places, guest: Guest, leaving: tuple[int, ...] = ()) -> None:
         # The session before the calendar: the long one reads the ends that this has just written.
+        if self.session.dates is not None:
+            self.session.dates.note_start(self._as_start(turn, offer, leaving))
         start_turn(self.session, self.turns, turn, offer, places, guest=guest)
         self.started[turn] = True
         self.calendar.start(turn, offer, places, guest)
 
     def _make_room(self, turn: int, key: PlacementKey, *, filling: bool) -> bool:
-        """Start a blocked turn at the expense of running gangs, if anybody lets it."""
+        """PlannedStart a blocked turn at the expense of running gangs, if anybody lets it."""
         if self.finder is None:
             return False
         # Before anything is looked for: what the trial views may use depends on where the reservations lie.
@@ -228,6 +257,9 @@ class Walk:
         # What it is owed comes last: guests leave only if nothing gentler lets the owner in (decision 17).
         found = self.finder.find(turn, key, filling=filling) or self._call_in(turn)
         if found is None:
+            return False
+        gone = tuple(release.occupant.number for release in found.releases if release.whole)
+        if self.session.dates is not None and not self._leaves_dates(turn, found.offer, gone):
             return False
         self._commit(turn, found)
         return True
@@ -246,7 +278,8 @@ class Walk:
         if self.dismissals is not None:
             self.dismissals.forget()
         # Releases first, then the claimant, then those who were moved: each sits on what the one before has left.
-        self._start(turn, found.offer, self.calendar.hold(found.offer.form, found.places), Guest.NO)
+        gone = tuple(release.occupant.number for release in found.releases if release.whole)
+        self._start(turn, found.offer, self.calendar.hold(found.offer.form, found.places), Guest.NO, gone)
         self.finder.settle_moves(found)
         # Usage has gone down with the releases, so that sizes remembered as too large may fit again.
         self.limit_caps = self.turns.queue_caps(self.session) if self.session.limits.any else None
@@ -273,7 +306,8 @@ class Walk:
     def _block(self, turn: int, key: PlacementKey) -> None:
         """Reserve for a blocked turn, or let it stop those behind it; either holds on the nodes it could use."""
         policy = self.session.policy
-        if policy.reservations == 0 and not policy.stops:
+        # Kept out: it has room, and waits for a date that was promised. A reservation would be one for now.
+        if (policy.reservations == 0 and not policy.stops) or turn in self.kept_out:
             return
         # No instant was found although it fits the empty nodes: nobody knows when, so
         # it may not hold up those behind it.
@@ -314,6 +348,8 @@ class Walk:
         return self.calendar.list_reservations()
 
     def why_not(self, turn: int) -> Code:
-        """Of a turn that has room now: the order, a window or a reservation keeps it waiting."""
+        """Of a turn that has room now: the order, a window, a reservation or a promised date keeps it waiting."""
+        if turn in self.kept_out:
+            return Code.RESERVED
         mode = self.mode[self.turns.key_index[turn]]
         return Code.BEHIND if mode == STOPPED else self.calendar.why_not(turn, filling=bool(mode == FILL))

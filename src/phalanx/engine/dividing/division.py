@@ -8,7 +8,7 @@ whoever takes it is told. Then `balance` looks whether surplus is in the right h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -86,6 +86,7 @@ class Division:
             shares = Shares(self.steps, holders, coming)
             shares.hand_out()
             self._kept = shares.kept
+            self._note_promised(holders, shares.promised)
 
     # ------------------------------------------------------------------ who
 
@@ -162,8 +163,31 @@ class Division:
     def _with_date(self, holder: Holder) -> Holder:
         gang = holder.gang
         if gang.deadline_us is not None and self.session.policy.deadlines:
-            holder.date_us = gang.submit_us + gang.deadline_us
+            verdict = self.session.snapshot.dates.get(holder.number)
+            # A date that could not be promised has no share (option `admit`).
+            if not self.session.policy.promises_dates or (verdict is not None and verdict.promised):
+                holder.date_us = gang.submit_us + gang.deadline_us
         return holder
+
+    def _note_promised(self, holders: list[Holder], promised: Mapping[int, int]) -> None:
+        """Who may not be given surplus for the sake of its promised date, and whether to look again at once."""
+        reclaimable = self.session.reclaimable
+        # For a start, and not for a share: two who need more than there is would call on each other at every moment.
+        gave = reclaimable is not None and any(each.cause is Cause.LOAN for each in reclaimable.occupants)
+        for holder in holders:
+            if holder.number not in promised:
+                continue
+            holder.resting = holder.resting or self._has_no_time_to_change(holder)
+            if holder.share > holder.members and gave:
+                # Whoever gave for a start is not asked again in this plan. A promise cannot wait for the next event.
+                self.wake_us = self.now + SHORTEST_US
+
+    def _has_no_time_to_change(self, holder: Holder) -> bool:
+        """Whether a promised date could be lost by being given surplus now and having to give it back at once."""
+        assert holder.date_us is not None
+        pauses = 2 if holder.occupant is not None else 1
+        least_us = holder.prospect.expected_us(holder.floor)
+        return self.now + least_us + pauses * holder.gang.resize_pause_us > holder.date_us
 
     # ------------------------------------------------------------------ the rest
 
@@ -242,7 +266,8 @@ class Division:
             return
         lent = any(gone_us == self.now + 1 for _, gone_us in holder.gained)
         # Judged once, by what it got in the end. One pause is paid for all its steps, so no step alone could answer.
-        if lent and not self._pays_back(holder, self.steps.ahead_us):
+        promised = holder.cause is Cause.SHARE and self.session.dates is not None
+        if lent and not promised and not self._pays_back(holder, self.steps.ahead_us):
             self.steps.revert(holder)
             return
         occupant = holder.occupant

@@ -40,6 +40,8 @@ class Shares:
         self.session, self.steps, self.holders = steps.session, steps, holders
         self.coming = coming
         self.kept = 0  # units that shares wait for
+        # What promised dates need from now on, beside each other: less now and more later may be enough.
+        self.promised = {} if self.session.dates is None else self.session.dates.shares()
 
     def hand_out(self) -> None:
         """Bring everybody whose date needs more to the size that it needs."""
@@ -55,7 +57,8 @@ class Shares:
         dated: list[tuple[float, int, Holder]] = []
         room = self.coming + self.steps.count_idle()
         for holder in self.holders:
-            holder.share = find_share(holder, self.steps.now)
+            known = self.promised.get(holder.number)
+            holder.share = find_share(holder, self.steps.now) if known is None else known
             room += (holder.sizes[holder.role] - holder.least) * holder.weight
             if holder.share:
                 cost = holder.share * holder.weight * holder.prospect.expected_us(holder.share)
@@ -65,13 +68,14 @@ class Shares:
         for _, _, holder in dated:
             more = (holder.share - holder.least) * holder.weight
             # Whoever is granted none keeps its least, and what it holds above that is for the others.
-            if more > room:
+            # Promised ones were counted beside each other, over time: that they do not all fit now is no surprise.
+            if more > room and holder.number not in self.promised:
                 refused.append((holder, holder.share))
                 holder.share = 0
             else:
                 room -= more
         order = [holder for _, _, holder in dated]
-        if refused:
+        if refused and not self.promised:
             Later(self.holders, order, room, self.steps.now).fit(refused)
         return order
 
@@ -151,7 +155,10 @@ class Shares:
         return usage_fits(limits, [(holder.queue, holder.user, asked)], (queues, users))
 
     def _find_releases(self, holder: Holder, count: int, loans: list[Loan]) -> list[Release] | None:
-        gone_us = self.steps.now + 1 if holder.guest is Guest.WHOLE else holder.gone_us
+        # A promised date goes before a reservation, whose owner may not start where it would break the promise: lent,
+        # and called back as far as the date allows (`Occupant.floor`).
+        lends = holder.guest is Guest.WHOLE or holder.number in self.promised
+        gone_us = self.steps.now + 1 if lends else holder.gone_us
 
         def fits(releases: Sequence[Release]) -> bool:
             if not self._within_limits(holder, count, releases):

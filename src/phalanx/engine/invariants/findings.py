@@ -36,6 +36,7 @@ class Promise(StrEnum):
     MOVE = "move"  # only preemptible gangs with snapshots move, at their size, for a reason
     EVICTION = "eviction"  # nobody is evicted who may not be, nor for somebody who does not start
     RIGHTS = "rights"  # who may take from whom: priorities, turns, what is on loan
+    DATE = "date"  # a date is judged once, and then remembered
     REASON = "reason"  # whoever waits is told why, and nobody else
     GUARANTEE = "guarantee"  # taking leaves the victim's side its guarantee, and the taker within its own
 

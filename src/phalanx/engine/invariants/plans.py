@@ -68,6 +68,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
     found += check_limits(snapshot, starts, changes)
     found += _check_reservations(snapshot, plan, changes)
     found += _check_how_many(snapshot, plan, policy)
+    found += _check_dates(snapshot, plan, policy)
     found += _check_reasons(snapshot, plan, {bind.gang for bind in binds})
     # Both replay the plan and would stumble over seats that are none; they come last, and only for a sound plan.
     if not found:
@@ -124,6 +125,23 @@ def _check_turns(snapshot: Snapshot, plan: Plan, binds: Sequence[Bind]) -> Itera
     # Rule 2 (who reserves): what can never run reserves nothing and holds up nobody.
     for gang in sorted(({*snapshot.judged, *plan.infeasible} & {*promised}) | ({*plan.infeasible} & started)):
         yield Violation(Promise.INFEASIBLE, f"{name_of(snapshot, gang)} can never run, and starts or reserves")
+
+
+def _check_dates(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[Violation]:
+    """Dates are judged once each, as soon as their gangs have a turn, and only where they are promised at all."""
+    pending = snapshot.pending
+    rows = (pending.alive & (pending.gate == 0) & (pending.deadline_us >= 0)).nonzero()[0]
+    waiting = set(pending.gang[rows].tolist()) if policy.promises_dates else set()
+    judged = Counter(verdict.gang for verdict in plan.dates)
+    for gang, times in judged.items():
+        if times > 1 or gang in snapshot.dates:
+            yield Violation(Promise.DATE, f"the date of {name_of(snapshot, gang)} is judged again")
+        if gang not in waiting:
+            yield Violation(Promise.DATE, f"{name_of(snapshot, gang)} has no date to be judged now")
+    # Whoever is out of reach even alone is told so in another way (rule 15).
+    told = {*judged, *snapshot.dates, *snapshot.judged, *plan.infeasible}
+    for gang in sorted(waiting - told):
+        yield Violation(Promise.DATE, f"the date of {name_of(snapshot, gang)} is not judged")
 
 
 def _check_together(snapshot: Snapshot, numbers: Iterable[int], verb: str) -> Iterator[Violation]:

@@ -52,7 +52,7 @@ def find_moves(
 
 def _movable(occupant: Occupant) -> bool:
     # One decision per gang and plan.
-    idle = not (occupant.gone or occupant.moved or occupant.changed)
+    idle = not (occupant.gone or occupant.moved or occupant.changed or occupant.promised)
     return idle and occupant.gang.preemptible and occupant.gang.snapshot is not None
 
 

@@ -195,6 +195,7 @@ class Permits:
         if not who.owner:
             return []
         guests = [s for s in self.reclaimable.occupants if s.guest is Guest.WHOLE and not (s.gone or s.moved)]
+        guests = [s for s in guests if not s.promised]
         # Else the owner starts by sending a guest away, and the guest, which now waits with the better right, evicts it
         # at the same instant: a swap whose reverse is allowed (rule 9).
         return [(s, Cause.GUEST) for s in guests if not (who.preemptible and self._could_take_back(who, s))]
@@ -224,7 +225,9 @@ class Permits:
         """Gangs that may be evicted for this claimant, each by itself."""
         # Ripeness last: it notes when to wake, and there is nothing to wake for in a gang that can never be evicted.
         ripe = [
-            s for s in self.reclaimable.occupants if s.gang.preemptible and not (s.gone or s.moved) and self._ripe(s)
+            s
+            for s in self.reclaimable.occupants
+            if s.gang.preemptible and not (s.gone or s.moved or s.promised) and self._ripe(s)
         ]
         found, below = [], []
         for occupant in ripe if "preempt" in self.policy.takes else ():
@@ -309,7 +312,7 @@ class Permits:
             return []
         found = []
         for occupant in self.reclaimable.occupants:
-            if occupant.gone or occupant.moved or not self._takes_turns(who, occupant, quantum):
+            if occupant.gone or occupant.moved or occupant.promised or not self._takes_turns(who, occupant, quantum):
                 continue
             # Both: a turn is never cut short, and never given to somebody who has had more.
             # The later instant is when to look again.

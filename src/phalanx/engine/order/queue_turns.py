@@ -28,12 +28,19 @@ class QueueTurns:
         if session.policy.standing and session.snapshot.queues.many:
             queues = np.unique(turns.queue).tolist()
             if len(queues) > 1:
+                first = self._count_promised(turns)
                 # Turn numbers ascend in the policy's order, so that each queue's share of them is in order by itself.
-                self._by_queue = {queue: everyone[turns.queue == queue] for queue in queues}
-        # One queue, or no standing: a single stretch, and none of the work below.
-        self._all = everyone if not self._by_queue else everyone[:0]
+                self._by_queue = {queue: everyone[first:][turns.queue[first:] == queue] for queue in queues}
+                self._by_queue = {queue: rows for queue, rows in self._by_queue.items() if len(rows)}
+        # One queue, or no standing: a single stretch, and none of the work below. Else only those before all standing.
+        self._all = everyone if not self._by_queue else everyone[: self._count_promised(turns)]
         self._tied: list[int] = []
         self._stretch = self._all
+
+    def _count_promised(self, turns: Turns) -> int:
+        """Turns before which no standing counts, since a date was promised (`order_turns` has put them first)."""
+        dates = self._session.dates
+        return 0 if dates is None else dates.count_first(self._session.snapshot.pending.gang[turns.rows])
 
     @property
     def moves(self) -> bool:

@@ -176,6 +176,8 @@ def order_turns(session: Session) -> Turns:
     # After the policy's own order, which it keeps among gangs of one person.
     if session.policy.shares_users and len(rows):
         rows = share_between_users(session.snapshot, rows)
+    if session.dates is not None:
+        rows = session.dates.put_first(rows)
     members: Groups = {}
     if session.snapshot.group_forms:
         rows, members = _merge_groups(session, rows)

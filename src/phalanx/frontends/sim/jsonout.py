@@ -9,6 +9,7 @@ import msgspec
 
 from phalanx.control.spec.quantity import SECOND_US
 from phalanx.frontends.sim.result import Entry, GangResult, SimResult
+from phalanx.model.plan import DateVerdict
 
 SCHEMA: Final = "phalanx.sim/1"
 
@@ -57,6 +58,7 @@ class _Gang(msgspec.Struct, gc=False):
     placement: dict[str, int]
     reason: dict[str, str | int] | None
     history: list[_Entry]
+    date: dict[str, bool | int | float | None] | msgspec.UnsetType = msgspec.UNSET
 
 
 def _gang(gang: GangResult) -> _Gang:
@@ -73,7 +75,17 @@ def _gang(gang: GangResult) -> _Gang:
         gang.placement,
         None if reason is None else dict(zip(_REASON_KEYS, reason, strict=True)),
         [_entry(entry) for entry in gang.history],
+        msgspec.UNSET if gang.date is None else _date(gang.date),
     )
+
+
+def _date(verdict: DateVerdict) -> dict[str, bool | int | float | None]:
+    """Instants as everywhere: seconds on the clock of the run."""
+    return {
+        "promised": verdict.promised,
+        "earliest_s": _seconds(verdict.earliest_us),
+        "beside": verdict.beside,
+    }
 
 
 _REASON_KEYS: Final = ("code", "message", "needed", "available")

@@ -74,6 +74,12 @@ def compute_metrics(
         "fairness_jain": _jain(done, slowdowns),
         "deadlocked": [gang.name for gang in gangs if gang.state == DEADLOCKED],
     }
+    verdicts = [gang.date for gang in gangs if gang.date is not None]
+    if verdicts:
+        # Only where dates are promised: everywhere else there is nothing to keep.
+        kept = (gang for gang in done if gang.date is not None and gang.date.promised)
+        found["dates_promised"] = sum(verdict.promised for verdict in verdicts)
+        found["dates_kept"] = sum(_met_deadline(gang) for gang in kept)
     found.update(counts)
     found["ledger_gpu_s"] = {part: _gpu_seconds(ledger.get(part, 0)) for part in LEDGER_PARTS}
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from phalanx.model.plan import DateVerdict
+
 #: States a gang can be in when a run is over.
 COMPLETED = "completed"
 RUNNING = "running"
@@ -43,6 +45,7 @@ class GangResult:
     history: list[Entry] = field(default_factory=list)
     duration_us: int = 0
     deadline_us: int | None = None  # from submit, as asked
+    date: DateVerdict | None = None  # what was said of it, under a policy that promises dates
     queue: str = ""
     wait_reason: tuple[str, str, int, int] | None = None  # what mostly kept it from its first start, if asked
 

@@ -125,6 +125,7 @@ def collect_results(scenario: Scenario, state: State, scribe: Scribe, reasons: M
                 history=scribe.histories[number],
                 duration_us=truth.duration_us,
                 deadline_us=gang.deadline_us,
+                date=state.date_of(number),
                 queue=gang.queue,
             )
         )

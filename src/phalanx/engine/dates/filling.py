@@ -1,0 +1,228 @@
+"""Fill a cluster over time with gangs that have dates, each with as little as meets its date.
+
+Progressive filling, as ElasticFlow (ASPLOS'23) admits jobs: gangs are taken by date, the nearest first; each gets the
+lowest level at which it is done in time, where a level is a size that it has whenever so much is left by those before
+it, and less while there is less. What it takes is gone for those behind it. If everybody is in time, all of these dates
+can be met together.
+
+Amounts are counted over all nodes of a pool together. Where in the pool members sit, in how many pieces what is free
+lies and which domain it is in is not looked at: a date that only topology or fragmentation makes impossible is counted
+as possible. Everything else errs on the other side: every change of size costs its pause, and growth the longest time
+for which somebody else may still be leaving the seats.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from phalanx.engine.kernels.release import NEVER
+from phalanx.model.fleet import IntArray
+
+#: Whoever gave seats in one plan is asked for more in the next, which is made a moment later.
+LOOK_US = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """A gang with a date: what it takes at each size, and how long it takes there."""
+
+    number: int
+    date_us: int
+    sizes: tuple[int, ...]  # ascending; of a rigid gang one
+    speeds: tuple[float, ...]  # at each size; only ratios are used
+    fixed: IntArray  # [kind], whatever its size
+    each: IntArray  # [kind], per unit of size
+    work: float  # µs at speed 1
+    waits_us: int  # before the first useful step: start-up, restoring
+    pause_us: int  # what a change of size costs
+    present: int = 0  # its size now; 0: it has none yet, and any is as good as another
+    held: bool = False  # it runs, or starts in this plan: its least cannot be taken from it
+
+    def units(self, size: int) -> IntArray:
+        """What it takes of every kind at a size."""
+        return self.fixed + self.each * size
+
+    def least_us(self) -> int:
+        """How long it takes at its least, with all that may come on top."""
+        span = self.waits_us + (self.pause_us if self.present not in (0, self.sizes[0]) else 0)
+        return span + int(self.work / self.speeds[0]) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a gang gets: a size for now, and when it is then done."""
+
+    size: int  # 0: it does not start yet
+    end_us: int
+
+
+class RoomOverTime:
+    """What is free of every kind, from each instant to the next; the last stretch has no end."""
+
+    def __init__(self, now_us: int, free: IntArray, idle: IntArray) -> None:
+        """All of it free for ever. `idle`: what nobody sits on at this moment, so that nobody has to leave it first."""
+        self.times: list[int] = [now_us]
+        self.free: IntArray = free[None, :].copy()
+        self.idle = idle.copy()
+
+    def copy(self) -> RoomOverTime:
+        """One to try things on."""
+        twin = RoomOverTime.__new__(RoomOverTime)
+        twin.times, twin.free, twin.idle = list(self.times), self.free.copy(), self.idle.copy()
+        return twin
+
+    def take(self, units: IntArray, from_us: int, until_us: int, sign: int = 1) -> None:
+        """Somebody has these for a while; with a sign of -1, no longer."""
+        first = self.cut(max(from_us, self.times[0]))
+        last = len(self.times) if until_us >= NEVER else self.cut(max(until_us, self.times[0]))
+        self.free[first:last] -= sign * units
+
+    def has(self, units: IntArray, until_us: int) -> bool:
+        """Whether so much is free from now until then."""
+        last = bisect_right(self.times, until_us - 1)
+        return bool((self.free[:last] >= units).all())
+
+    def cut(self, at_us: int) -> int:
+        """The stretch that begins at an instant; made if there is none."""
+        at = bisect_right(self.times, at_us)
+        if self.times[at - 1] == at_us:
+            return at - 1
+        self.times.insert(at, at_us)
+        self.free = np.insert(self.free, at, self.free[at - 1], axis=0)
+        return at
+
+
+def fill(room: RoomOverTime, demands: Sequence[Demand], wait_us: int) -> dict[int, Filled]:
+    """What everybody gets who can be in time, by number; room is written to. `wait_us`: for seats others still leave.
+
+    Whoever cannot be in time is left out and gets nothing but the least that it has.
+    """
+    now_us = room.times[0]
+    for demand in demands:
+        # What runs keeps its least to its end, however far behind in the order it stands: nobody is stopped for a date.
+        if demand.held:
+            room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us())
+    found: dict[int, Filled] = {}
+    for demand in sorted(demands, key=lambda each: (each.date_us, each.number)):
+        if demand.held:
+            room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us(), -1)
+        course = _find_course(room, demand, wait_us)
+        if course is not None:
+            found[demand.number] = _take_course(room, demand, course)
+        elif demand.held:
+            room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us())
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Sizes from one stretch on, and the instant at which the gang is done."""
+
+    first: int
+    sizes: list[int]
+    end_us: int
+
+
+def _find_course(room: RoomOverTime, demand: Demand, wait_us: int) -> _Path | None:
+    """The course of the lowest level that is in time."""
+    most = _find_most(room, demand)
+    # The size that it has first: a change costs a pause, so that a larger one may be too late where this is not.
+    high = bisect_right(demand.sizes, demand.present) - 1
+    best = _follow(room, most, demand, high, wait_us) if high >= 0 else None
+    if best is None:
+        high = len(demand.sizes) - 1
+        best = _follow(room, most, demand, high, wait_us)
+    if best is None:
+        return None
+    # Else higher levels are not later, but for a pause more: what is answered has been followed to its end in any case.
+    low = 0
+    while low < high:
+        middle = (low + high) // 2
+        course = _follow(room, most, demand, middle, wait_us)
+        if course is None:
+            low = middle + 1
+        else:
+            best, high = course, middle
+    return best
+
+
+def _find_most(room: RoomOverTime, demand: Demand) -> list[int]:
+    """The largest size that each stretch has room for, as an index of its sizes; negative: not even its least."""
+    left = room.free - demand.fixed
+    wanted = demand.each > 0
+    most = np.where((left >= 0).all(axis=1), demand.sizes[-1], -1)
+    if wanted.any():
+        most = np.minimum(most, (left[:, wanted] // demand.each[wanted]).min(axis=1))
+    answer: list[int] = (np.searchsorted(demand.sizes, most, side="right") - 1).tolist()
+    return answer
+
+
+def _follow(room: RoomOverTime, most: list[int], demand: Demand, level: int, wait_us: int) -> _Path | None:
+    """Run it at a level from the first stretch on in which it can stay; None if it is not in time."""
+    times, sizes, speeds, date_us = room.times, demand.sizes, demand.speeds, demand.date_us
+    first, left, before, owed = 0, demand.work, demand.present, demand.waits_us
+    course: list[int] = []
+    for at, start_us in enumerate(times):
+        if start_us >= date_us:
+            return None
+        if most[at] < 0 and not demand.held:
+            # It may not stop once it has started, so that it starts when this is over.
+            first, left, before, owed, course = at + 1, demand.work, demand.present, demand.waits_us, []
+            continue
+        # What runs has its least, whatever the sums say.
+        index = max(0, min(level, most[at]))
+        size, speed = sizes[index], speeds[index]
+        if size != before:
+            owed += _change_us(room, demand, before, size, at, wait_us)
+        course.append(size)
+        end_us = start_us + owed + left / speed
+        if at + 1 == len(times) or end_us <= times[at + 1]:
+            # Times are whole microseconds; a hair for the division.
+            done_us = ceil(end_us - 0.01)
+            return _Path(first, course, done_us) if done_us <= date_us else None
+        span = times[at + 1] - start_us
+        if owed < span:
+            left -= (span - owed) * speed
+            owed = 0
+        else:
+            owed -= span
+        before = size
+    return None
+
+
+def _change_us(room: RoomOverTime, demand: Demand, before: int, size: int, at: int, wait_us: int) -> int:
+    """What it costs to come to a size."""
+    # What comes free later may have been lent out again by then; of what is idle now nobody has to leave.
+    if size < before or (at == 0 and _fits_idle(room, demand, size)):
+        return demand.pause_us if before else 0
+    if before:
+        return demand.pause_us + wait_us
+    # One that starts may have to wait for its first seats, begin with those, and wait for the others once more.
+    return demand.pause_us * (wait_us > 0) + 2 * wait_us + LOOK_US
+
+
+def _fits_idle(room: RoomOverTime, demand: Demand, size: int) -> bool:
+    return bool((_added(demand, size) <= room.idle).all())
+
+
+def _added(demand: Demand, size: int) -> IntArray:
+    """What it takes now and does not have yet."""
+    units = demand.units(size)
+    more: IntArray = np.maximum(units - demand.units(demand.present), 0) if demand.present else units
+    return more
+
+
+def _take_course(room: RoomOverTime, demand: Demand, course: _Path) -> Filled:
+    first, last = course.first, course.first + len(course.sizes)
+    if last == len(room.times) or room.times[last] != course.end_us:
+        room.cut(course.end_us)
+    sizes = np.array(course.sizes, dtype=np.int64)
+    room.free[first:last] -= demand.fixed + sizes[:, None] * demand.each
+    if first == 0:
+        room.idle = np.maximum(room.idle - _added(demand, course.sizes[0]), 0)
+    return Filled(course.sizes[0] if first == 0 else 0, course.end_us)
