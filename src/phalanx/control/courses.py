@@ -12,7 +12,7 @@ from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
 from phalanx.control.waiting import note_length
 from phalanx.engine.lifecycle import Happening, Phase, advance
-from phalanx.model.plan import Bind, Cause, Guest, Plan, Resize, Seats
+from phalanx.model.plan import Bind, Cause, DateVerdict, Guest, Plan, Resize, Seats
 
 
 class Courses(Queries):
@@ -65,6 +65,10 @@ class Courses(Queries):
             self.hints.ends.note(end_us)
         if saved_us is not None:
             columns["saved_us"][record.row] = saved_us
+
+    def note_date(self, verdict: DateVerdict) -> None:
+        """What was said of its date before this state was made."""
+        self.dates = {**self.dates, verdict.gang: verdict}
 
     def note_left(self, number: int, left_us: int) -> None:
         """Run time that a gang still needs at its largest size, by what it has saved."""

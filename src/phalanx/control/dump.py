@@ -169,6 +169,9 @@ def _dump_gang(state: State, number: int) -> Tree:
     waits = [name for name in record.gang.after.names if name in record.waits_for and not record.phase.ended]
     entry |= _said(attempts=record.attempts, held=record.held, waits_for=waits, doomed_by=record.doomed_by)
     entry |= _said(infeasible=number in state.judged, fresh=number in state.fresh)
+    verdict = state.date_of(number)
+    if verdict is not None:
+        entry["date"] = {"promised": verdict.promised} | _said(earliest_us=verdict.earliest_us, beside=verdict.beside)
     if record.history is not None:
         entry |= _said(past=_dump_past(state, number, record.history))
     if record.phase.seated:

@@ -19,7 +19,7 @@ from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form, RoleForm
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Plan, Reservation
+from phalanx.model.plan import DateVerdict, Plan, Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import units_per_whole
 from phalanx.model.snapshot import Snapshot
@@ -74,8 +74,28 @@ def explain_pending(state: State, policy: Policy) -> dict[int, Told]:
             code, words, needed, available = reasons[number]
             # Added to the reason and not instead: why it waits and until when are two questions.
             reasons[number] = code, f"{words}; expected to start at {start_us / 1e6:g} s", needed, available
+    reasons = {number: _say_date(state, number, told) for number, told in reasons.items()}
     # The refusal last, as it speaks of what the world did, and goes before what the plan says.
     return {number: _say_refused(state, number, _say_waits(each)) for number, each in reasons.items()}
+
+
+def _say_date(state: State, number: int, told: Told) -> Told:
+    """What could have been promised to a gang whose date was not."""
+    verdict = state.date_of(number)
+    if verdict is None or verdict.promised or verdict.earliest_us is None:
+        return told
+    code, words, needed, available = told
+    if code is not Code.DEADLINE_UNREACHABLE:
+        words = f"{words}; {say_unpromised(verdict)}, and it runs as best effort"
+    return code, f"{words}; the earliest that could be is {verdict.earliest_us / 1e6:g} s", needed, available
+
+
+def say_unpromised(verdict: DateVerdict) -> str:
+    """Of a date that could not be promised, without any instant."""
+    if verdict.earliest_us is None:
+        return "its date cannot be promised, since nobody has said how long it runs"
+    others = f"{verdict.beside} others" if verdict.beside > 1 else "another" if verdict.beside else "those who run"
+    return f"its date cannot be promised beside {others}"
 
 
 def _say_waits(told: Told) -> Told:
@@ -107,6 +127,7 @@ class Teller:
         """`plan` must carry verdicts."""
         assert plan.verdicts is not None
         self.snapshot, self.verdicts = snapshot, plan.verdicts
+        self.dates = {**snapshot.dates, **{verdict.gang: verdict for verdict in plan.dates}}
         # As the snapshot has the usage, without what this plan starts: only
         # `check_empty` is asked, which looks at no usage.
         self._limits = Limits(snapshot)
@@ -122,6 +143,12 @@ class Teller:
     def _sentence(self, code: Code, row: int, gang: Gang, needed: int, available: int) -> str:
         if code is Code.INFEASIBLE:
             return self._infeasible(row, needed, available)
+        verdict = self.dates.get(int(self.snapshot.pending.gang[row]))
+        # Out of reach even alone, or only beside those to whom theirs were promised.
+        if code is Code.DEADLINE_UNREACHABLE and verdict is not None:
+            return say_unpromised(verdict)
+        if code is Code.RESERVED and any(each.promised for each in self.dates.values()):
+            return "would fit, but would delay a gang that has a reservation or was promised its date"
         return SENTENCES[code].format(
             needed=needed,
             available=available,

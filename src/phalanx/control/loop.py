@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from phalanx.control.delivery import Delivery
 from phalanx.control.instructions import (
@@ -28,7 +28,7 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Cause, Evict, Plan, Repair, Restart
+from phalanx.model.plan import Cause, DateVerdict, Evict, Plan, Repair, Restart
 
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
@@ -48,6 +48,7 @@ class Passed:
     cancelled: list[int]
     passes: int = 0
     wake_at_us: int | None = None  # the plan could change then without an event
+    dates: list[DateVerdict] = field(default_factory=list)  # judged for the first time
 
 
 class Loop:
@@ -224,6 +225,7 @@ class Loop:
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
         plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)
         passed.wake_at_us = plan.wake_at_us
+        passed.dates += plan.dates
         if not (plan.decisions or plan.infeasible or state.degraded):  # every second plan of a long log
             state.apply(plan)
             self.recorder.on_plan(plan, state.now_us)

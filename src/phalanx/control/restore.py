@@ -270,6 +270,8 @@ class _Restoring:
             # Judged before it was dumped: it was told once, and would be told again.
             if entry.infeasible:
                 state.judged.add(number)
+            if entry.date is not None:
+                state.dates[number] = replace(entry.date, gang=number)
             if entry.rests_until_us is not None:
                 # Token 0, which is what a fresh `Past` has.
                 state.set_timer(entry.rests_until_us, "rest", number, 0)

@@ -24,7 +24,7 @@ from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.engine.room.view import find_need
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Bind, Guest, Seats
+from phalanx.model.plan import Bind, DateVerdict, Guest, Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import Degraded
 
@@ -35,8 +35,9 @@ TIMES_MOST: Final = 1 << 30
 
 GANG_KEYS: Final = (
     *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "fresh"),
-    *("past", "run", "seats", "hurt", "refused"),
+    *("past", "run", "seats", "hurt", "refused", "date"),
 )
+DATE_KEYS: Final = ("promised", "earliest_us", "beside")
 PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "lenders", "rests_until_us")
 REFUSED_KEYS: Final = ("at_us", "words", "times", "rests_until_us")
 RUN_KEYS: Final = ("start_us", "length_us", "saved_us", "cool_until_us", "attained_us", "guest")
@@ -60,6 +61,7 @@ class GangEntry:
     doomed_by: str | None
     infeasible: bool
     fresh: bool  # no cycle has looked at it yet
+    date: DateVerdict | None = None  # without its number, which is not known yet
     past: Past | None = None
     rests_until_us: int | None = None
     lenders: Spot | None = None  # who is about to leave its seats, and when they are gone
@@ -95,9 +97,22 @@ def parse_entry(state: State, item: Spot, known: Known) -> GangEntry:
         doomed_by=doomed.text() if doomed else None,
         infeasible=_flag(fields, "infeasible"),
         fresh=_flag(fields, "fresh"),
+        date=_parse_date(fields.get("date"), gang),
     )
     _parse_past(state, entry)
     return entry
+
+
+def _parse_date(spot: Spot | None, gang: Gang) -> DateVerdict | None:
+    if spot is None:
+        return None
+    if gang.deadline_us is None:
+        spot.refuse("is said of a gang that has no deadline")
+    fields = spot.fields(DATE_KEYS)
+    earliest = fields.get("earliest_us")
+    # Empty where nobody knows how long the gang runs: then there is no date to name.
+    earliest_us = None if earliest is None else earliest.integer(0, MOST)
+    return DateVerdict(-1, _flag(fields, "promised"), earliest_us, _count(fields, "beside", TIMES_MOST))
 
 
 def _parse_curve(spot: Spot | None) -> tuple[tuple[int, float], ...] | None:

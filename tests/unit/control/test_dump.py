@@ -71,6 +71,8 @@ POINTS = [
     ("together-waits-for-the-dependency-of-one", "easy", (21,)),
     ("deps-cancel-a-held-one", "easy", (0, 30)),
     ("deps-dependency-comes-later", "easy", (1,)),
+    ("deadline-promised-keeps-others-out", "goodput", (5, 60)),
+    ("deadline-promised-beside-another", "goodput", (5,)),
 ]
 
 
@@ -181,7 +183,7 @@ def test_the_points_above_remember_everything_there_is():
     assert {gang["phase"] for gang in gangs} >= {"pending", "starting", "running", "hurt"}
     assert {key for gang in gangs for key in gang} == {
         *("spec", "phase", "eligible_us", "attempts", "held", "waits_for", "infeasible"),
-        *("curve", "past", "run", "seats", "hurt"),
+        *("curve", "past", "run", "seats", "hurt", "date"),
     }
     assert {key for gang in gangs for key in gang.get("past", ())} == {
         *("evictions", "failures", "attained_us", "left_us", "forced", "lenders", "rests_until_us"),
@@ -258,7 +260,7 @@ def test_whoever_adds_memory_is_told_to_dump_it():
         *("now_us", "fleet", "nodes", "windows"),
         *("default_walltime_us", "tenants", "pending", "running", "allocations", "gangs", "records", "number_by_name"),
         *("curves", "forms", "groups", "dependencies", "promises", "degraded"),
-        *("pins", "judged", "fresh", "hints", "vacating", "timers", "evictions_in_vain"),
+        *("pins", "dates", "judged", "fresh", "hints", "vacating", "timers", "evictions_in_vain"),
         # Of refusals the words and the rest; a dump is of what has come about, so what may yet be refused is done.
         *("refusals", "unconfirmed"),
     }
