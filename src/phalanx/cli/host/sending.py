@@ -43,7 +43,7 @@ def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
         row = daemon.get(job_path(str(accepted[0]["id"])))["job"]
     except ClientError:
         return list(accepted)  # it is on disk, which is what counts
-    return [{**accepted[0], **{key: row[key] for key in ("state", "eta", "reason") if key in row}}]
+    return [{**accepted[0], **{key: row[key] for key in ("state", "eta", "reason", "date") if key in row}}]
 
 
 def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: bool) -> None:
@@ -86,6 +86,8 @@ def _line(job: Job) -> str:
         words.append(f"starts {starts}{f', {hangs_on}' if hangs_on else ''}")
     elif reason:
         words.append(clean(reason["message"]))
+    if job.get("date"):
+        words.append(clean(job["date"]))
     return "  ".join(words)
 
 

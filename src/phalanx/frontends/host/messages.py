@@ -120,6 +120,7 @@ class Row(msgspec.Struct, frozen=True):
     progress: Progress | None = None
     array: str | None = None  # "sweep[3]"
     info: str = ""  # the expected start while it waits, the places once it runs, how it ended afterwards
+    date: str | msgspec.UnsetType = msgspec.UNSET  # whether its date is promised, under a policy that promises dates
 
 
 class Happening(msgspec.Struct, frozen=True):

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from phalanx.control.instructions import Leave
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub, log
-from phalanx.frontends.host.core.jobs import TIME, Job, Live
+from phalanx.frontends.host.core.jobs import TIME, Job, Live, remember
 from phalanx.frontends.host.core.planner import Acts, Begin
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.ports import RunEvent
+from phalanx.frontends.host.store import UpdateJob
+from phalanx.model.plan import DateVerdict
 
 
 class Attempts:
@@ -34,6 +36,9 @@ class Attempts:
     async def on_plan(self, acts: Acts, doomed: Iterable[int]) -> None:
         """A pass has decided; `doomed` are gangs whose wait was in vain before the plan could see them."""
         register = self.hub.register
+        if acts.dates:
+            # Before anything that follows from it: a promise that a crash forgets is none.
+            await self._write_dates(acts.dates)
         for act in acts.done:
             job = register.by_number.get(act.gang)
             if job is None:
@@ -51,6 +56,17 @@ class Attempts:
             job = register.by_number.get(number)
             if job is not None and not job.infeasible:
                 job.infeasible = "can never run here"
+
+    async def _write_dates(self, verdicts: Iterable[DateVerdict]) -> None:
+        changes, facts = [], []
+        for verdict in verdicts:
+            job = self.hub.register.by_number.get(verdict.gang)
+            if job is None:
+                continue
+            changes.append(UpdateJob(job.id, memory=remember(job, verdict)))
+            earliest = None if verdict.earliest_us is None else self.hub.iso(self.hub.wall_at(verdict.earliest_us))
+            facts.append((job.id, "date", {"promised": verdict.promised, "earliest": earliest}))
+        await self.hub.commit(*changes, facts=facts)
 
     # ------------------------------------------------------------------ shims
 

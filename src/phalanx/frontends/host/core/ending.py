@@ -15,7 +15,7 @@ from phalanx.control.instructions import Leave
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
-from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
+from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, remember
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.crashpoints import crashpoint
@@ -216,7 +216,7 @@ class Ending:
         if outcome in (AGAIN, RESTART):
             job.state = "starting" if job.next is not None else "pending"
             fact: Fact = (job.id, "gone" if outcome == AGAIN else "restart", live.failure or {"why": live.by})
-            memory = msgspec.json.encode({"restarts_left": job.restarts_left})
+            memory = remember(job, hub.planner.state.date_of(job.number))
             again = UpdateJob(job.id, state="pending", ledger=msgspec.json.encode(job.ledger), memory=memory)
             await hub.commit(DropRun(live.run), again, facts=[fact])
         else:

@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.ports import Caller, Refused
+from phalanx.frontends.host.store import JobRecord
 from phalanx.model.gang import Gang
+from phalanx.model.plan import DateVerdict
 from phalanx.model.resources import DEVICE_KIND, MILLI
 
 #: Why an attempt is being ended: by a person, by the plan, by its age, because a member failed, or to begin elsewhere.
@@ -156,6 +160,20 @@ class Job:
         if members is not None and len(roles) == 1:
             return members * roles[0].shape.amount(DEVICE_KIND) / MILLI
         return sum(role.sizes.least * role.shape.amount(DEVICE_KIND) for role in roles) / MILLI
+
+
+def remember(job: Job, verdict: DateVerdict | None) -> bytes:
+    """What the next daemon must know of a job beside what it asked for."""
+    told: dict[str, Any] = {"restarts_left": job.restarts_left}
+    if verdict is not None:
+        told["date"] = {"promised": verdict.promised, "earliest_us": verdict.earliest_us, "beside": verdict.beside}
+    return msgspec.json.encode(told)
+
+
+def recall_date(record: JobRecord, number: int) -> DateVerdict | None:
+    """What was said of the date of a job, by what is remembered of it."""
+    told = msgspec.json.decode(record.memory).get("date") if record.memory else None
+    return None if told is None else DateVerdict(number, told["promised"], told["earliest_us"], told["beside"])
 
 
 class Register:

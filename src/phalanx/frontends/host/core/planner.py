@@ -19,7 +19,7 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Cause, Guest, Plan, Seats
+from phalanx.model.plan import Cause, DateVerdict, Guest, Plan, Seats
 from phalanx.model.queue import Queue, UserLimit
 
 #: The machine is one node, and this is its number.
@@ -45,6 +45,7 @@ class Acts:
     cancelled: list[int] = field(default_factory=list)
     wake_at_us: int | None = None
     passes: int = 0
+    dates: list[DateVerdict] = field(default_factory=list)
 
 
 class NotedActs:
@@ -172,6 +173,10 @@ class Planner:
         """A gang that others may wait for ended before this state was made."""
         self.state.note_ended(name, well=well)
 
+    def note_date(self, verdict: DateVerdict) -> None:
+        """What was said of its date by a daemon before this one: a promise outlives whoever gave it."""
+        self.state.note_date(verdict)
+
     def pin(self, now_us: int, number: int, members: int | None) -> bool:
         """A person wants it at this size; False if it cannot have it."""
         return self.at(now_us).state.pin(number, members)
@@ -212,5 +217,10 @@ class Planner:
         passed = loop.plan()
         ahead = [at for at in (passed.wake_at_us, loop.state.next_due_us()) if at is not None]
         return Acts(
-            self._noted.hand_over(), passed.infeasible, passed.cancelled, min(ahead, default=None), passed.passes
+            self._noted.hand_over(),
+            passed.infeasible,
+            passed.cancelled,
+            min(ahead, default=None),
+            passed.passes,
+            passed.dates,
         )

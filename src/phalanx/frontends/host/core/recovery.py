@@ -15,7 +15,7 @@ import msgspec
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.ending import Ending, ended_well
 from phalanx.frontends.host.core.hub import Fact, Hub, log
-from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member
+from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, recall_date
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.launching.log_reading import read_log
@@ -54,6 +54,9 @@ class Recovery:
             job.progress = msgspec.json.decode(record.progress) if record.progress else None
             self._note_ended_dependencies(job)
             doomed += self.admission.enter(job)
+            verdict = recall_date(record, job.number)
+            if verdict is not None:
+                hub.planner.note_date(verdict)
             if job.pin is not None:
                 hub.planner.pin(hub.now_us(), job.number, job.pin)
         running = {run.job for run in rows.values()}

@@ -112,6 +112,22 @@ class Rows:
         code, sentence = job.reason
         return Reason(code, sentence if reads else _without_log(job.failure, code, sentence))
 
+    def _say_date(self, job: Job, now_wall: float) -> str | msgspec.UnsetType:
+        """What was said of its date: promised, or which could be."""
+        verdict = self.hub.planner.state.date_of(job.number)
+        if verdict is None or job.gang.deadline_us is None:
+            return msgspec.UNSET
+        asked = moment(self.hub.wall_at(job.gang.submit_us + job.gang.deadline_us), now_wall)
+        if verdict.promised:
+            return f"date {asked} promised"
+        others = f" beside {verdict.beside} others" if verdict.beside > 1 else " beside another" * verdict.beside
+        if verdict.earliest_us is None:
+            return f"date {asked} not promised: nobody has said how long it runs (runs as best effort)"
+        refused = self.hub.planner.state.is_judged(job.number)
+        rest = "refused" if refused else "runs as best effort"
+        earliest = moment(self.hub.wall_at(verdict.earliest_us), now_wall)
+        return f"date {asked} cannot be promised{others}: earliest {earliest} ({rest})"
+
     def say_gate(self, job: Job) -> str:
         """What keeps a job from its turn that the engine knows nothing of; empty if nothing does."""
         if GATE_HOLD in job.gates:
@@ -198,6 +214,7 @@ class Rows:
             progress=_progress(job.progress),
             array=None if job.array is None else f"{job.array[0]}[{job.array[1]}]",
             info=self._info(job, reason, eta, devices, now[1]),
+            date=self._say_date(job, now[1]),
         )
 
     def eta(self, forecast: Forecast) -> Eta:
