@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from phalanx.engine.actions.allocate import Walk
 from phalanx.engine.cycle import choose_calendar
+from phalanx.engine.dividing.date_shares import find_share
 from phalanx.engine.dividing.division import Division
 from phalanx.engine.dividing.holders import ANY_SIZE, Holder
-from phalanx.engine.dividing.shares import find_share
 from phalanx.engine.feasibility import find_impossible
 from phalanx.engine.order.turns import order_turns
 from phalanx.engine.policy import Policy
@@ -59,7 +59,7 @@ def explain_surplus(snapshot: Snapshot, policy: Policy, gang: int) -> Surplus | 
     transaction.set_aside()
     division = Division(transaction, walk.calendar)
     holders = division.list_holders()
-    division.hand_out_shares(holders, division.steps.count_coming())
+    division.hand_out_shares(holders, division.growing.count_coming())
     # One that only starts in this plan is still waiting to whoever asks: it has a reason and not a share.
     mine = next((holder for holder in holders if holder.number == gang and holder.occupant is not None), None)
     return None if mine is None else _tell(snapshot, division, holders, mine)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
+from phalanx.engine.dividing.growing import Growing
 from phalanx.engine.dividing.holders import ANY_SIZE, Holder
-from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.reclaimable import Release, vector_of
 from phalanx.engine.room.extend import extend
@@ -21,9 +21,9 @@ SAVED_PER_LOST = 2
 class Balance:
     """Shifts surplus between gangs of one queue and priority, which have the same right to it."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, growing: Growing) -> None:
         """After everything else was handed out."""
-        self.session, self.steps = steps.session, steps
+        self.session, self.growing = growing.session, growing
 
     def shift(self, holders: Sequence[Holder]) -> None:
         """In every group at most one shift a pass."""
@@ -73,7 +73,7 @@ class Balance:
             left = drop_tail(self.session.fleet, shape, seats, giver.members - target[giver.number])
             releases.append(Release(giver.occupant, (subtract_seats(seats, left),), Cause.BALANCE, whole=False))
         # Nobody gives for somebody who then finds no place: topology may forbid what the sums allow.
-        view = self.steps.trial(NEVER, releases)
+        view = self.growing.trial(NEVER, releases)
         for taker in takers:
             if extend(view, taker.gang, taker.seats, taker.role, target[taker.number] - taker.members) is None:
                 return
@@ -81,19 +81,19 @@ class Balance:
             return
         saved, lost = compare(takers, givers, target)
         for giver, release, costs in zip(givers, releases, lost, strict=True):
-            self.steps.transaction.give(release, takers[0].number)
+            self.growing.transaction.give(release, takers[0].number)
             assert giver.occupant is not None
             # By the numbers that decided it, so that nobody is told of a gift that would not have been made.
             giver.occupant.grounds = Grounds(saves_us=round(saved), costs_us=round(costs), takers=len(takers))
             giver.sit(giver.occupant.seats)
             giver.resting = True
-        self.steps.forget()
+        self.growing.forget()
         # Who leaves without a pause has left: no event would come of it, and what was given would lie idle until
         # something else happens.
         if not any(giver.gang.resize_pause_us for giver in givers):
             for taker in takers:
-                self.steps.enlarge(taker, taker.role, target[taker.number])
-        self.steps.transaction.set_aside()
+                self.growing.enlarge(taker, taker.role, target[taker.number])
+        self.growing.transaction.set_aside()
 
     def _within_limits(self, takers: list[Holder], releases: Sequence[Release], target: dict[int, int]) -> bool:
         """Two takers of one person may pass a ceiling that neither passes alone."""

@@ -1,6 +1,6 @@
 """Dividing surplus (rule 16): shares first, then the rest to whoever's next step is worth most.
 
-`shares` brings gangs to the sizes that their dates need. What is left goes, step by step, where `engine.worth` says
+`date_shares` brings gangs to the sizes that their dates need. What is left goes, step by step, where `engine.worth` says
 that it is worth most. Those who start in this plan get theirs at once, without a pause; those who run get more only if
 the time they save is longer than the pause it costs. Room under a reservation may be lent until its owner comes;
 whoever takes it is told. Then `balance` looks whether surplus is in the right hands.
@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush
 from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.curves import curve_of
 from phalanx.engine.dividing.balance import Balance, is_tempting, list_groups
+from phalanx.engine.dividing.date_shares import Shares
+from phalanx.engine.dividing.growing import Growing
 from phalanx.engine.dividing.holders import ANY_SIZE, Holder
-from phalanx.engine.dividing.shares import Shares
-from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.fairshare import StandingKey
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.permits import prospect_of
@@ -46,7 +46,7 @@ class Division:
         self.session, self.transaction = transaction.session, transaction
         self.now = self.session.snapshot.now_us
         self.wake_us = NEVER
-        self.steps = Steps(transaction, calendar)
+        self.growing = Growing(transaction, calendar)
         self._many_queues = False
         self._kept = 0  # units that shares wait for
 
@@ -55,13 +55,13 @@ class Division:
         holders = self.list_holders()
         if not holders:
             return
-        coming = self.steps.count_coming()
+        coming = self.growing.count_coming()
         self.hand_out_shares(holders, coming)
         self.transaction.set_aside()
         self._hand_out([holder for holder in holders if not holder.resting])
         # Seats in transit have not found their next user yet, who may be one that would be given to here.
         if "shrink" in self.session.policy.takes and not coming and not self._kept:
-            Balance(self.steps).shift(holders)
+            Balance(self.growing).shift(holders)
         for holder in holders:
             self._finish(holder)
         self._note_rests(holders)
@@ -72,7 +72,7 @@ class Division:
         if not resting:
             return
         # Whoever could not use the end of its rest as things are now is woken by whatever changes them.
-        idle = self.steps.count_idle()
+        idle = self.growing.count_idle()
         wanted = [holder for holder in resting if holder.weight <= idle]
         if len(wanted) < len(resting) and "shrink" in self.session.policy.takes:
             for group in list_groups(holders):
@@ -83,7 +83,7 @@ class Division:
     def hand_out_shares(self, holders: list[Holder], coming: int) -> None:
         """The first part alone, which those ask for who tell people what their dates need."""
         if any(holder.date_us is not None for holder in holders):
-            shares = Shares(self.steps, holders, coming)
+            shares = Shares(self.growing, holders, coming)
             shares.hand_out()
             self._kept = shares.kept
             self._note_promised(holders, shares.promised)
@@ -114,7 +114,7 @@ class Division:
                 partial(_seats_of, bind),
                 prospect,
                 gone_us,
-                self.steps.weigh_role,
+                self.growing.weigh_role,
                 at=at,
             )
             holder.guest, holder.pinned = bind.guest, snapshot.pins.get(bind.gang)
@@ -152,7 +152,7 @@ class Division:
                 partial(_seats_of, occupant),
                 partial(prospect_of, self.session, occupant),
                 occupant.end_us,
-                self.steps.weigh_role,
+                self.growing.weigh_role,
                 occupant,
             )
             holder.guest, holder.resting, holder.told = occupant.guest, cool_us > self.now, occupant.changed
@@ -193,7 +193,7 @@ class Division:
 
     def _hand_out(self, holders: list[Holder]) -> None:
         """Whoever's next step is worth most, again and again, until nothing fits."""
-        idle = self.steps.count_idle()
+        idle = self.growing.count_idle()
         # A step takes at least one member's units; most passes of a busy cluster end here.
         holders = [holder for holder in holders if holder.weight <= idle]
         steps = self.list_next_steps(holders, idle)
@@ -205,11 +205,11 @@ class Division:
                 heappush(steps, ((self._standing(holder), *key[1:]), number, holder, role, size))
                 continue
             units = (size - holder.sizes[role]) * holder.weight
-            if idle - units < self._kept or not self.steps.enlarge(holder, role, size):
+            if idle - units < self._kept or not self.growing.enlarge(holder, role, size):
                 # Who found no room for this size may find some for less: within this loop room only shrinks.
                 holder.most = size - 1
             else:
-                idle = self.steps.count_idle()
+                idle = self.growing.count_idle()
             step = self._best_step(holder, idle)
             if step is not None:
                 heappush(steps, step)
@@ -230,7 +230,7 @@ class Division:
             more = size - holder.sizes[role]
             if more <= 0:
                 return None
-            worth, weight = holder.prospect.worth, self.steps.weigh_role(holder.gang, role)
+            worth, weight = holder.prospect.worth, self.growing.weigh_role(holder.gang, role)
             gain = (worth(holder.members + more) - worth(holder.members)) / (more * weight)
         else:
             role = holder.role
@@ -267,8 +267,8 @@ class Division:
         lent = any(gone_us == self.now + 1 for _, gone_us in holder.gained)
         # Judged once, by what it got in the end. One pause is paid for all its steps, so no step alone could answer.
         promised = holder.cause is Cause.SHARE and self.session.dates is not None
-        if lent and not promised and not self._pays_back(holder, self.steps.ahead_us):
-            self.steps.revert(holder)
+        if lent and not promised and not self._pays_back(holder, self.growing.ahead_us):
+            self.growing.revert(holder)
             return
         occupant = holder.occupant
         occupant.seats, occupant.cause, occupant.grown_as = holder.seats, holder.cause, holder.guest

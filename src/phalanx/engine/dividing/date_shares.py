@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from phalanx.engine.dividing.growing import Growing
 from phalanx.engine.dividing.holders import Holder
 from phalanx.engine.dividing.later import Later
-from phalanx.engine.dividing.steps import Steps
 from phalanx.engine.making_room.loans import Loan, call_back_tails
 from phalanx.engine.making_room.permits import Claimant, Permits
 from phalanx.engine.reclaimable import Release, vector_of
@@ -35,9 +35,9 @@ def find_share(holder: Holder, now_us: int) -> int:
 class Shares:
     """Hands shares out."""
 
-    def __init__(self, steps: Steps, holders: Sequence[Holder], coming: int) -> None:
+    def __init__(self, growing: Growing, holders: Sequence[Holder], coming: int) -> None:
         """`coming`: units on seats that are being vacated."""
-        self.session, self.steps, self.holders = steps.session, steps, holders
+        self.session, self.growing, self.holders = growing.session, growing, holders
         self.coming = coming
         self.kept = 0  # units that shares wait for
         # What promised dates need from now on, beside each other: less now and more later may be enough.
@@ -55,10 +55,10 @@ class Shares:
     def _grant(self) -> list[Holder]:
         """Whose dates are met out of all that is held above minimums, is idle or comes; the least device time first."""
         dated: list[tuple[float, int, Holder]] = []
-        room = self.coming + self.steps.count_idle()
+        room = self.coming + self.growing.count_idle()
         for holder in self.holders:
             known = self.promised.get(holder.number)
-            holder.share = find_share(holder, self.steps.now) if known is None else known
+            holder.share = find_share(holder, self.growing.now) if known is None else known
             room += (holder.sizes[holder.role] - holder.least) * holder.weight
             if holder.share:
                 cost = holder.share * holder.weight * holder.prospect.expected_us(holder.share)
@@ -76,7 +76,7 @@ class Shares:
                 room -= more
         order = [holder for _, _, holder in dated]
         if refused and not self.promised:
-            Later(self.holders, order, room, self.steps.now).fit(refused)
+            Later(self.holders, order, room, self.growing.now).fit(refused)
         return order
 
     def _reach(self, holder: Holder) -> bool:
@@ -84,7 +84,7 @@ class Shares:
 
         Nothing may be kept where none are: no event would come, and idle room would wait until the date is lost.
         """
-        if self.steps.enlarge(holder, holder.role, holder.share):
+        if self.growing.enlarge(holder, holder.role, holder.share):
             holder.cause = Cause.SHARE
             return False
         if "shrink" not in self.session.policy.takes:
@@ -111,17 +111,17 @@ class Shares:
             giver = by_number[release.occupant.number]
             # Who makes room for a start is told of that, unless it gives to one that starts: those are never late.
             whom = release.occupant.beneficiary if giver.told and holder.occupant is not None else holder.number
-            self.steps.transaction.give(release, whom)
+            self.growing.transaction.give(release, whom)
             if not giver.told:
                 release.occupant.grounds = Grounds(holder.share, holder.date_us)
             giver.resting = True
             giver.sit(release.occupant.seats)
-        self.steps.forget()
+        self.growing.forget()
         # Whoever starts waits for its whole size where it will sit (a claim); whoever runs grows when the seats are
         # empty, and goes on with what it has until then.
         pauses = any(release.occupant.gang.resize_pause_us for release in releases)
         at_once = not wait and (holder.occupant is None or not pauses)
-        if at_once and self.steps.enlarge(holder, holder.role, holder.share):
+        if at_once and self.growing.enlarge(holder, holder.role, holder.share):
             holder.cause = Cause.SHARE
         return True
 
@@ -158,12 +158,12 @@ class Shares:
         # A promised date goes before a reservation, whose owner may not start where it would break the promise: lent,
         # and called back as far as the date allows (`Occupant.floor`).
         lends = holder.guest is Guest.WHOLE or holder.number in self.promised
-        gone_us = self.steps.now + 1 if lends else holder.gone_us
+        gone_us = self.growing.now + 1 if lends else holder.gone_us
 
         def fits(releases: Sequence[Release]) -> bool:
             if not self._within_limits(holder, count, releases):
                 return False
-            view = self.steps.trial(gone_us, releases)
+            view = self.growing.trial(gone_us, releases)
             return extend(view, holder.gang, holder.seats, holder.role, count) is not None
 
         return call_back_tails(self.session.fleet, loans, fits)

@@ -20,7 +20,7 @@ from phalanx.model.plan import Guest, Seats
 COMING_US = 3_600_000_000
 
 
-class Steps:
+class Growing:
     """Room, as those see it who want more of it."""
 
     def __init__(self, transaction: Transaction, calendar: Calendar) -> None:
