@@ -1,9 +1,9 @@
 """Dividing surplus (rule 16): shares first, then the rest to whoever's next step is worth most.
 
-`date_shares` brings gangs to the sizes that their dates need. What is left goes, step by step, where `engine.worth` says
-that it is worth most. Those who start in this plan get theirs at once, without a pause; those who run get more only if
-the time they save is longer than the pause it costs. Room under a reservation may be lent until its owner comes;
-whoever takes it is told. Then `balance` looks whether surplus is in the right hands.
+`date_shares` brings gangs to the sizes that their dates need. What is left goes, step by step, where `engine.worth`
+says that it is worth most. Those who start in this plan get theirs at once, without a pause; those who run get more
+only if the time they save is longer than the pause it costs. Room under a reservation may be lent until its owner
+comes; whoever takes it is told. Then `balance` looks whether surplus is in the right hands.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
 from phalanx.engine.making_room.moves import find_moves
 from phalanx.engine.making_room.permits import Permits
-from phalanx.engine.making_room.reach import Reach
+from phalanx.engine.making_room.reach import RoomReach
 from phalanx.engine.order.turns import Offer, Turns, find_over_limit, list_offers, list_shares
 from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, vector_of
 from phalanx.engine.room.limits import usage_fits
@@ -77,7 +77,7 @@ class RoomFinder:
         self._failed = np.full((2, len(classes)), HUGE, dtype=np.int64)
         # Fillers differ in one more way: who stays shorter may fit before the shadow where a longer one did not.
         self._stayed = np.zeros_like(self._failed)
-        self.reach = Reach(session, turns, self.permits)
+        self.reach = RoomReach(session, turns, self.permits)
         self._hopes: tuple[tuple[int, int], IntArray, list[bool]] | None = None
 
     def forget(self) -> None:

@@ -22,7 +22,7 @@ from phalanx.model.fleet import BoolArray, IntArray
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
-class Reach:
+class RoomReach:
     """Sums over the cluster, by the rights of those who ask."""
 
     def __init__(self, session: Session, turns: Turns, permits: Permits) -> None:
