@@ -70,14 +70,13 @@ class Shares:
             # Whoever is granted none keeps its least, and what it holds above that is for the others.
             # Promised ones were counted beside each other, over time: that they do not all fit now is no surprise.
             if more > room and holder.number not in self.promised:
-                refused.append((holder, holder.share))
+                refused.append(holder)
                 holder.share = 0
             else:
                 room -= more
-        order = [holder for _, _, holder in dated]
         if refused and not self.promised:
-            Later(self.holders, order, room, self.growing.now).fit(refused)
-        return order
+            Later(self.holders, room, self.growing.now).fit(refused)
+        return [holder for _, _, holder in dated]
 
     def _reach(self, holder: Holder) -> bool:
         """Bring it to its share now, if that can be; else whether seats are on their way to it.

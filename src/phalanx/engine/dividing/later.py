@@ -1,10 +1,9 @@
 """Dates that need their share only later: less until somebody ends, and more then.
 
 Shares are granted by what each needs if its size never changes again. When the room is too short for all of them, some
-dates can still be met in two steps. Whoever was refused may do with less than its share until the next ends; and
-whoever was granted one, and does not have it yet, may wait for an end, so that its room is for somebody who cannot.
-Nobody gives back what it has for this: plans are made anew in every pass, and two gangs would take it from each other
-in turns (ElasticFlow's first set: 4,513 resizes instead of 1,254, and 138 dates met instead of 144).
+dates can still be met in two steps: whoever was refused may do with less than its share until one of the next ends. It
+gets that from room that no share claims, so that rule 16's order (the least device time first) stays as it is: whose
+share was granted does not wait for anybody whose was not.
 """
 
 from __future__ import annotations
@@ -21,19 +20,17 @@ LOOKED_AT = 4
 class Later:
     """Fits refused dates in by time."""
 
-    def __init__(self, holders: Sequence[Holder], granted: Sequence[Holder], room: int, now_us: int) -> None:
-        """`granted`: those with a share, the cheapest first; `room`: units that shares have left."""
-        self.holders, self.granted, self.room, self.now = holders, granted, room, now_us
+    def __init__(self, holders: Sequence[Holder], room: int, now_us: int) -> None:
+        """`room`: units that shares have left."""
+        self.holders, self.room, self.now = holders, room, now_us
         self._ends: list[tuple[float, Holder]] = []
         self._spoken = 0  # units that somebody waits for
         self._look_ahead()
 
-    def fit(self, refused: Sequence[tuple[Holder, int]]) -> None:
-        """Give shares to whom it is possible, with the share that each was refused."""
-        for holder, share in refused[:LOOKED_AT]:
-            # Less first: that asks nothing of anybody else.
-            if not self._begin_with_less(holder):
-                self._go_first(holder, share)
+    def fit(self, refused: Sequence[Holder]) -> None:
+        """Give smaller shares to those of the refused whose dates can be met so, the cheapest first."""
+        for holder in refused[:LOOKED_AT]:
+            self._begin_with_less(holder)
 
     def _look_ahead(self) -> None:
         # At its floor, whatever it gets above that: an end counted on must not need surplus that nobody has a right to.
@@ -41,45 +38,13 @@ class Later:
         ends = [(each.prospect.expected_us(each.floor), each.number, each) for each in alone]
         self._ends = [(end, each) for end, _, each in sorted(ends, key=lambda end: end[:2])[:LOOKED_AT]]
 
-    def _begin_with_less(self, holder: Holder) -> bool:
+    def _begin_with_less(self, holder: Holder) -> None:
         found = self._find_steps(holder, self.room)
         if found is None:
-            return False
+            return
         holder.share = found[0]
         self.room -= _above(holder, found[0])
         self._spoken += _above(holder, found[1]) - _above(holder, found[0])
-        self._look_ahead()
-        return True
-
-    def _go_first(self, holder: Holder, share: int) -> None:
-        """Let others wait whose dates allow it, the dearest first, until its share fits."""
-        room, spoken, late = self.room, self._spoken, []
-        holder.share = share
-        self.room -= _above(holder, share)
-        self._look_ahead()
-        for other in reversed(self.granted):
-            if self.room >= 0:
-                break
-            had = other.share
-            # Who starts now, or is still short of its share, has not got used to it.
-            if other is holder or other.members >= had:
-                continue
-            found = self._find_steps(other, _above(other, had))
-            if found is not None and found[0] < had:
-                late.append((other, had))
-                other.share = found[0]
-                self.room += _above(other, had) - _above(other, found[0])
-                self._spoken += max(0, _above(other, found[1]) - _above(other, had))
-        # All or nothing: a date for which too little was freed has made others wait in vain.
-        fits = self.room >= 0
-        if not fits:
-            self.room, self._spoken, holder.share = room, spoken, 0
-        for other, had in late:
-            more = _above(other, had) - _above(other, other.share)
-            # Whoever need not have waited, since another made room enough, does not.
-            if not fits or more <= self.room:
-                self.room -= more if fits else 0
-                other.share = had
         self._look_ahead()
 
     def _find_steps(self, holder: Holder, room: int) -> tuple[int, int] | None:
