@@ -40,7 +40,12 @@ _WAITS = "somebody whose share was granted would have to wait for one whose cost
 _SECONDS = "0.4 s to spare, and the engine's seats change hands a pause of 1 s later"
 #: Worlds with fewer dates than with one change, and why.
 KNOWN = {
-    **{217: _AHEAD, 2010: _SOONER, 2055: _SECONDS, 3854: _SOONER, 3896: _AHEAD, 10259: _AHEAD},
+    217: _AHEAD,
+    2010: _SOONER,
+    2055: _SECONDS,
+    3854: _SOONER,
+    3896: _AHEAD,
+    10259: _AHEAD,
     **dict.fromkeys([480, 487, 599, 646, 931, 993, 1065, 1586, 1714, 1805, 1913, 2122, 2709, 3031], _WAITS),
     **dict.fromkeys([3266, 3382, 3431, 3508, 3950, 10782, 10973, 11131, 11238, 11480], _WAITS),
 }
