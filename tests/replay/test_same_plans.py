@@ -25,19 +25,8 @@ RECORD = Path(__file__).with_name("plans.txt")
 SEEDS = 1100
 CHUNK = 50
 
-#: What was mended, by the word in `mended.txt`, and what of a plan it changes.
-CAUSES = {
-    "drawn": "the state itself: the rest of a half-claimed seat stays busy, and service is counted in the cluster's kind",
-    "told": "the end of an elastic gang's reservation is that of its minimum: no decision changes",
-    "wake": "elastic gangs leave a pause before a window opens, so a plan asks to be made anew then: no decision changes",
-    "order": "equal run times fill in the order of turns with either calendar: the same decisions, written in another order",
-    "guests": "guests: none starts in a plan that evicts, none is sent away beside free places, its least stays outside",
-    "windows": "windows: left a pause before they open, and decided as without one where both calendars answer",
-    "promises": "kept promises and several reservations: a guest is not everybody's, elastic gangs choose their domain",
-    "idle": "what is kept idle for a reservation is what nobody gives back by then, of any kind: no decision changes",
-    "places": "whoever stays beyond a reservation is fitted into the room that is there then too, of any kind",
-    "standing": "who can never run is no demand, and costs are counted in the kind the cluster has",
-}
+#: What was mended since the record was made, by the word in `mended.txt`, and what of a plan it changes.
+CAUSES: dict[str, str] = {}
 
 
 def read_mended(text):
@@ -56,6 +45,9 @@ KINDS = [
     *(f"evict for {cause}" for cause in ("preempt", "reclaim", "guest", "drain", "turn")),
     *("reservation", "infeasible", "settled in", "wake", "ledger"),
 ]
+#: What may occur less often: few drawn gangs have dates that can still be met by more members, and a balance needs two
+#: elastic ones beside each other. `tests/property/test_dividing.py` and `tests/oracle` are about these.
+RARE = ["resize for share", "resize for balance"]
 
 
 # --- the record ----------------------------------------------------------------------------------
@@ -147,7 +139,7 @@ def test_the_record_is_of_these_seeds_and_ways(record):
 def test_every_kind_of_decision_is_among_them(record):
     counts, _, _ = record
     assert {kind: counts.get(kind, 0) for kind in KINDS if counts.get(kind, 0) < OFTEN} == {}
-    unheard = [kind for kind in counts if kind not in KINDS and not kind.startswith("verdict ")]
+    unheard = [kind for kind in counts if kind not in [*KINDS, *RARE] and not kind.startswith("verdict ")]
     assert unheard == []
 
 
