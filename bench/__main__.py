@@ -33,6 +33,7 @@ ROWS = (
     "openb",
     "philly",
     "elastic-peers",
+    "elastic-passes",
     "llm",
     "submits",
     "waiting",

@@ -15,6 +15,7 @@ WHAT = "llm mix on 32x8 at load 1.2, half of the gangs elastic, 60 % preemptible
 HOUR_US = 3_600_000_000
 POLICIES = ("easy", "fair", "goodput")
 JOBS, LOAD = 1_000, 1.2
+GOODPUT_LEAST, COMPLETION_S_MOST = 0.57, 42 * 60
 SHARES = TraitShares(elastic=0.5, preemptible=0.6)
 BREAKAGE = Breakage(mtbf_us=30 * 24 * HOUR_US, mttr_us=4 * HOUR_US)
 
@@ -35,5 +36,8 @@ def run(*, quick: bool) -> Measured:
         goodput[policy] = fmean(float(str(each["goodput"])) for each in metrics)
         completion[policy] = fmean(float(str(each["completion_s_mean"])) for each in metrics)
     won = goodput["goodput"] > goodput["easy"] and completion["goodput"] < completion["easy"]
+    # Of a few hundred jobs the mean says little: there only that `easy` is beaten.
+    wanted = quick or (goodput["goodput"] >= GOODPUT_LEAST and completion["goodput"] <= COMPLETION_S_MOST)
     note = ", ".join(f"{p} {goodput[p]:.1%} and {completion[p] / 60:.0f} min to completion" for p in POLICIES)
-    return Measured(f"{goodput['goodput']:.1%} of capacity", f"> easy {goodput['easy']:.1%}", won, note)
+    value = f"{goodput['goodput']:.1%}, {completion['goodput'] / 60:.1f} min"
+    return Measured(value, f"≥ {GOODPUT_LEAST:.0%}, ≤ {COMPLETION_S_MOST / 60:.0f} min", won and wanted, note)
