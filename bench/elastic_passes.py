@@ -1,4 +1,4 @@
-"""What elastic passes cost: generated logs of ever more jobs under `goodput`, half of them elastic, 60 % preemptible."""
+"""What elastic passes cost: generated logs of ever more jobs under `goodput`, half of them elastic."""
 
 from __future__ import annotations
 

@@ -40,4 +40,5 @@ def run(*, quick: bool) -> Measured:
     wanted = quick or (goodput["goodput"] >= GOODPUT_LEAST and completion["goodput"] <= COMPLETION_S_MOST)
     note = ", ".join(f"{p} {goodput[p]:.1%} and {completion[p] / 60:.0f} min to completion" for p in POLICIES)
     value = f"{goodput['goodput']:.1%}, {completion['goodput'] / 60:.1f} min"
-    return Measured(value, f"≥ {GOODPUT_LEAST:.0%}, ≤ {COMPLETION_S_MOST / 60:.0f} min", won and wanted, note)
+    target = f"≥ {GOODPUT_LEAST:.0%}, ≤ {COMPLETION_S_MOST / 60:.0f} min" if not quick else "better than easy"
+    return Measured(value, target, won and wanted, note)
