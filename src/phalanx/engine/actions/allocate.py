@@ -59,6 +59,7 @@ class Walk:
         """Give every turn its chance, in order; then, if so wanted, the shortest fill what is left."""
         fill = self.session.policy.fill == "arrival"
         queues = QueueTurns(self.session, self.turns)
+        # As it is before the walk: it goes by the queues that have turns left, and none has when others fill.
         moves = queues.moves
         while queues.left:
             stretch = queues.next_stretch()
