@@ -249,7 +249,7 @@ class Walk:
         self.calendar.start(turn, offer, places, guest)
 
     def _make_room(self, turn: int, key: PlacementKey, *, filling: bool) -> bool:
-        """PlannedStart a blocked turn at the expense of running gangs, if anybody lets it."""
+        """Start a blocked turn at the expense of running gangs, if anybody lets it."""
         if self.finder is None:
             return False
         # Before anything is looked for: what the trial views may use depends on where the reservations lie.
