@@ -68,6 +68,7 @@ class Courses(Queries):
 
     def note_date(self, verdict: DateVerdict) -> None:
         """What was said of its date before this state was made."""
+        # Kept by who restarts us: judged anew beside others, a promise that a user was told could come out as none.
         self.dates = {**self.dates, verdict.gang: verdict}
 
     def note_left(self, number: int, left_us: int) -> None:

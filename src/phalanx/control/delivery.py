@@ -108,6 +108,8 @@ class Delivery:
             self.carrier.carry_out(Leave(number, decision.cause, decision.beneficiary))
             return
         if isinstance(decision, Resize):
+            # Carrier and recorder get one and the same value: what is written down of a resize is what the gang was
+            # told.
             told = decision.cause, decision.beneficiary, decision.grounds
             change = SeatChange(number, before[number], decision.seats, *told)
             event = "grow" if change.gained > 0 else "shrink" if change.gained < 0 else "move"

@@ -85,6 +85,7 @@ def _say_date(state: State, number: int, told: Told) -> Told:
     if verdict is None or verdict.promised or verdict.earliest_us is None:
         return told
     code, words, needed, available = told
+    # Refused for its date it has that as its reason already (`Teller._sentence`), and runs in no way at all.
     if code is not Code.DEADLINE_UNREACHABLE:
         words = f"{words}; {say_unpromised(verdict)}, and it runs as best effort"
     return code, f"{words}; the earliest that could be is {verdict.earliest_us / 1e6:g} s", needed, available
@@ -94,6 +95,7 @@ def say_unpromised(verdict: DateVerdict) -> str:
     """Of a date that could not be promised, without any instant."""
     if verdict.earliest_us is None:
         return "its date cannot be promised, since nobody has said how long it runs"
+    # By number and not by name: whose dates were promised is other people's affair, and by now some may be done.
     others = f"{verdict.beside} others" if verdict.beside > 1 else "another" if verdict.beside else "those who run"
     return f"its date cannot be promised beside {others}"
 
@@ -147,6 +149,8 @@ class Teller:
         # Out of reach even alone, or only beside those to whom theirs were promised.
         if code is Code.DEADLINE_UNREACHABLE and verdict is not None:
             return say_unpromised(verdict)
+        # One code for both, since to whoever waits they are one thing: room that is kept for somebody. Which of the two
+        # it was is not in the verdict, so the sentence names both.
         if code is Code.RESERVED and any(each.promised for each in self.dates.values()):
             return "would fit, but would delay a gang that has a reservation or was promised its date"
         return SENTENCES[code].format(

@@ -225,6 +225,8 @@ class Loop:
         # Looked up here and nowhere else, so that whoever watches the engine watches every front end.
         plan = (self.engine or schedule)(state.borrow(), self.policy, ledger=self._ledger)
         passed.wake_at_us = plan.wake_at_us
+        # Gathered here, over all passes of the instant: folded, a verdict is one among many in the state, and whoever
+        # has to tell a user of it would have to look for what is new.
         passed.dates += plan.dates
         if not (plan.decisions or plan.infeasible or state.degraded):  # every second plan of a long log
             state.apply(plan)

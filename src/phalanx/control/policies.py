@@ -156,6 +156,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_part(value: object) -> bool:
+    # True is a number to Python, and to nobody who writes a policy. NaN fails both comparisons.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 

@@ -14,6 +14,7 @@ from phalanx.model.plan import Cause, Grounds
 
 _SECOND_US = 1_000_000
 _NO_GROUNDS = Grounds()
+# Enough to see who: of a long line the first decide, and a sentence with twenty names is read by nobody.
 _NAMED_MOST = 4
 
 
@@ -33,6 +34,7 @@ def say_resize(change: SeatChange, name_of: Callable[[int], str]) -> str:
 
 def _say_taken(cause: Cause, count: int, grounds: Grounds) -> str:
     if cause is Cause.SHARE:
+        # The size that is needed and not the date: the date is the user's own, and what follows from it is news.
         return f"gets {count} more because its date needs {grounds.needs}"
     # What it saves is told where a gang runs on more than it was promised: it may have to give it back.
     saves = f" (saves {say_span(grounds.saves_us)})" if grounds.saves_us > 0 else ""
@@ -53,12 +55,14 @@ def _say_given(cause: Cause, count: int, whom: str | None, grounds: Grounds) -> 
         return f"gives {count} to {whom}{more}, to which {worth} worth more (saves {there} there, costs {here} here)"
     if cause is Cause.GUEST:
         return f"gives {count} back to {whom}, which had reserved where {'it was' if count == 1 else 'they were'}"
+    # A loan, called back for somebody that waits: balance, shares and owners of reservations had their words above.
     return f"gives {count} back so that {whom} can start"
 
 
 def say_span(us: int) -> str:
     """A length of time, rounded to what matters in a sentence: 40 s, 12 min, 1 h 5 min, 2 d 3 h."""
     seconds = round(max(0, us) / _SECOND_US)
+    # Rounded before it is compared, so that 59.7 s is a minute and never "60 s".
     if seconds < 60:
         return f"{seconds} s"
     minutes = round(seconds / 60)
@@ -80,12 +84,14 @@ def say_surplus(
     """What its date needs, what its next step would be worth, who is before it; `most`: its largest size."""
     # The share first: it is the one thing that others have to give for, and the one that ends with a promise kept.
     told = [_say_share(surplus, moment_of)]
+    # Before the next step, which it does not take until then: said after it, the step would read as if it were near.
     if surplus.rests_until_us is not None:
         told.append(f"it was resized a moment ago and rests until {moment_of(surplus.rests_until_us)}")
     if surplus.next is not None:
         step = surplus.next
         told.append(f"its next step, to {step.members} members, would save {say_span(step.saves_us)}")
         told.append(f"{_say_who(step.before, name_of)} before it")
+    # At its largest there is nothing to say: nobody asks why it does not get more.
     elif surplus.members < most:
         told.append("no larger size would save more than its pause costs")
     return told
@@ -95,6 +101,7 @@ def _say_share(surplus: Surplus, moment_of: Callable[[int], str]) -> str:
     if surplus.date_us is None:
         return "it has no date, and so no share of its own"
     date = f"its date {moment_of(surplus.date_us)}"
+    # Said before what it has: no size would change it, and people should not wait for one.
     if not surplus.needs:
         return f"{date} is out of reach at every size"
     had, lacks = f"{date} needs {surplus.needs} members; it has {surplus.members}", surplus.needs - surplus.members

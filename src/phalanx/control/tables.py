@@ -236,6 +236,8 @@ class Tables:
             self.promises = {promise.gangs[0]: promise for promise in plan.reservations}
         self.hints.settle(plan.settled, len(self.gangs))
         if plan.dates:
+            # A new dict, and only where there is something to add: snapshots that are lent out share the old one, and
+            # most plans judge nobody.
             self.dates = {**self.dates, **{verdict.gang: verdict for verdict in plan.dates}}
         if self.fresh:
             self.fresh = set()

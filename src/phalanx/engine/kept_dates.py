@@ -22,6 +22,7 @@ class PlannedStart:
     pool: BoolArray
     units: IntArray
     until_us: int  # `NEVER`: nothing proves its end
+    # Whole gangs only: one that shrinks for a start keeps its least, which stays counted.
     leaving: tuple[int, ...] = ()
 
 

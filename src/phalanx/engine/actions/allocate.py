@@ -59,6 +59,7 @@ class Walk:
         """Give every turn its chance, in order; then, if so wanted, the shortest fill what is left."""
         fill = self.session.policy.fill == "arrival"
         queues = QueueTurns(self.session, self.turns)
+        # As it is before the walk: it goes by the queues that have turns left, and none has when others fill.
         moves = queues.moves
         while queues.left:
             stretch = queues.next_stretch()
@@ -248,7 +249,7 @@ class Walk:
         self.calendar.start(turn, offer, places, guest)
 
     def _make_room(self, turn: int, key: PlacementKey, *, filling: bool) -> bool:
-        """PlannedStart a blocked turn at the expense of running gangs, if anybody lets it."""
+        """Start a blocked turn at the expense of running gangs, if anybody lets it."""
         if self.finder is None:
             return False
         # Before anything is looked for: what the trial views may use depends on where the reservations lie.

@@ -49,6 +49,8 @@ class Demand:
 
     def least_us(self) -> int:
         """How long it takes at its least, with all that may come on top."""
+        # One that has its least already, or has no size yet, comes to it without a change. Rounded up: an end that is a
+        # moment too early would promise seats to two.
         span = self.waits_us + (self.pause_us if self.present not in (0, self.sizes[0]) else 0)
         return span + int(self.work / self.speeds[0]) + 1
 
@@ -72,6 +74,8 @@ class RoomOverTime:
 
     def copy(self) -> RoomOverTime:
         """One to try things on."""
+        # Past the constructor, which would lay out one free stretch only to have it replaced: copies are made per pool
+        # for every start that is thought of.
         twin = RoomOverTime.__new__(RoomOverTime)
         twin.times, twin.free, twin.idle = list(self.times), self.free.copy(), self.idle.copy()
         return twin
@@ -108,8 +112,13 @@ def fill(room: RoomOverTime, demands: Sequence[Demand], wait_us: int) -> dict[in
         if demand.held:
             room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us())
     found: dict[int, Filled] = {}
+    # By date (earliest deadline first): whoever stands behind takes nothing from those before it but the least that it
+    # runs on, so that a newcomer with a late date cannot break an earlier one. By number where dates are equal, since
+    # the order of a dict is nobody's right (rule 1, ties).
     for demand in sorted(demands, key=lambda each: (each.date_us, each.number)):
         if demand.held:
+            # Its own least must not stand in its way. Taken out with the same instant as it went in, or a sliver of it
+            # would stay behind.
             room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us(), -1)
         course = _find_course(room, demand, wait_us)
         if course is not None:
@@ -155,6 +164,8 @@ def _find_most(room: RoomOverTime, demand: Demand) -> list[int]:
     """The largest size that each stretch has room for, as an index of its sizes; negative: not even its least."""
     left = room.free - demand.fixed
     wanted = demand.each > 0
+    # A stretch in which too much is taken already (a window over seats in use) is negative here, and stays negative
+    # through the division, which rounds down: no size fits, not even the least.
     most = np.where((left >= 0).all(axis=1), demand.sizes[-1], -1)
     if wanted.any():
         most = np.minimum(most, (left[:, wanted] // demand.each[wanted]).min(axis=1))
@@ -165,9 +176,12 @@ def _find_most(room: RoomOverTime, demand: Demand) -> list[int]:
 def _follow(room: RoomOverTime, most: list[int], demand: Demand, level: int, wait_us: int) -> _Path | None:
     """Run it at a level from the first stretch on in which it can stay; None if it is not in time."""
     times, sizes, speeds, date_us = room.times, demand.sizes, demand.speeds, demand.date_us
+    # `owed` is time in which it holds seats and gets nothing done. It is carried from one stretch into the next: a
+    # pause does not end where somebody else's course happens to.
     first, left, before, owed = 0, demand.work, demand.present, demand.waits_us
     course: list[int] = []
     for at, start_us in enumerate(times):
+        # Times ascend, so that every later stretch is too late as well.
         if start_us >= date_us:
             return None
         if most[at] < 0 and not demand.held:
@@ -219,10 +233,12 @@ def _added(demand: Demand, size: int) -> IntArray:
 
 def _take_course(room: RoomOverTime, demand: Demand, course: _Path) -> Filled:
     first, last = course.first, course.first + len(course.sizes)
+    # The last stretch only up to its end: what comes after is for those behind it in the order.
     if last == len(room.times) or room.times[last] != course.end_us:
         room.cut(course.end_us)
     sizes = np.array(course.sizes, dtype=np.int64)
     room.free[first:last] -= demand.fixed + sizes[:, None] * demand.each
+    # Idle seats are gone with the first who takes them: the next one that grows now has to wait for others.
     if first == 0:
         room.idle = np.maximum(room.idle - _added(demand, course.sizes[0]), 0)
     return Filled(course.sizes[0] if first == 0 else 0, course.end_us)

@@ -56,15 +56,20 @@ class Dates:
         running, pending = snapshot.running, snapshot.pending
         rows = running.alive & (running.gang >= 0)
         pauses = [snapshot.gangs[n].resize_pause_us for n in running.gang[rows & running.elastic].tolist()]
+        # The longest of anybody's, since nobody knows yet who will have to give: a promise may not hang on its being
+        # one who leaves quickly.
         self.wait_us = max(pauses, default=0)
         seated = {int(running.gang[row]): row for row in rows.nonzero()[0].tolist()}
         dated = (pending.alive & (pending.deadline_us >= 0)).nonzero()[0]
         waiting = {int(pending.gang[row]): row for row in dated.tolist()}
+        # More than are counted by their dates: a rigid gang that runs is promised too, and is counted by its seats.
+        # People are told this number.
         self._promised = sum(self.is_promised(number) for number in (*seated, *waiting))
         asking = [n for n in waiting if n not in snapshot.dates or self.is_promised(n)]
         # Before any room is read: who is counted by its date and who by what it takes may not depend on who came first.
         self._flexible = {n: row for n, row in seated.items() if self.is_promised(n) and _resizable(snapshot, n)}
         gangs = [snapshot.gangs[number] for number in (*self._flexible, *asking)]
+        # By queue and priority, as rule 8 has it: surplus may count as room only for one who could call it back.
         self._claims = {(gang.queue, gang.priority) for gang in gangs}
         for row in self._flexible.values():
             self._enter(_running_demand(snapshot, row, int(self._ends[row])))
@@ -89,7 +94,11 @@ class Dates:
     def judge(self) -> tuple[DateVerdict, ...]:
         """Verdicts on everybody who is seen eligible for the first time, in order of arrival."""
         pending, known = self.snapshot.pending, self.snapshot.dates
+        # Not while a gate is shut: nobody knows how long it stays so, and room would be kept for the gang all the
+        # while.
         rows = (pending.alive & (pending.gate == 0) & (pending.deadline_us >= 0)).nonzero()[0]
+        # Arrival decides and not the policy's order: a priority would let a later gang have a date at the expense of an
+        # earlier one that is judged in the same pass, and not at that of one judged a pass before.
         rows = rows[np.lexsort((pending.gang[rows], pending.eligible_us[rows]))]
         found = []
         for row in rows.tolist():
@@ -107,6 +116,7 @@ class Dates:
             return DateVerdict(number, promised=False, earliest_us=None, beside=beside)
         demand = _pending_demand(self.snapshot, row)
         self._pools[number] = _pool_of(self.snapshot, self.snapshot.gangs[number])
+        # At once, before the next is judged: two who come together may not both be promised what is there for one.
         if self._holds_with(demand):
             self._enter(demand)
             self._promised += 1
@@ -115,6 +125,8 @@ class Dates:
 
     def _holds_with(self, demand: Demand) -> bool:
         self._room(self._pools[demand.number])
+        # Its own date may be met at the expense of an earlier promise, so that everybody is filled anew. Those broken
+        # before stay broken, and are no reason to refuse.
         broken = self._find_broken({**self.demands, demand.number: demand}, self._rooms)
         return demand.number not in broken and broken <= self._broken
 
@@ -128,6 +140,8 @@ class Dates:
         if not last:
             return None
         low, high = (demand.date_us - submit_us) // GRAIN_US, -(-(last[demand.number].end_us - submit_us) // GRAIN_US)
+        # By the very test that a submit with that date would have to pass: a formula of its own would name dates that
+        # are then refused. Only the bound itself is taken on trust.
         while low + 1 < high:
             middle = (low + high) // 2
             if self._holds_with(replace(demand, date_us=submit_us + middle * GRAIN_US)):
@@ -139,6 +153,8 @@ class Dates:
     def show(self, judged: tuple[DateVerdict, ...]) -> Snapshot:
         """The snapshot with these verdicts, in which a date that is not promised is none."""
         snapshot, pending = self.snapshot, self.snapshot.pending
+        # In the column, where orders and laxity read it: neither has to know that there is such a thing as a promise.
+        # Shares read the date of the gang itself, and ask for the verdict.
         dates = {**snapshot.dates, **{verdict.gang: verdict for verdict in judged}}
         without = [number for number, verdict in dates.items() if not verdict.promised and not self.is_refused(verdict)]
         column = pending.deadline_us
@@ -154,6 +170,8 @@ class Dates:
     def put_first(self, rows: IntArray) -> IntArray:
         """Pending rows in order, those with a promised date before all others, by date."""
         pending = self.snapshot.pending
+        # Before priority and standing, which is what a promise means (decision 19). `allows` alone would let others
+        # start for as long as a date has slack, until all of that is used up.
         promised = np.isin(pending.gang[rows], list(self.demands))
         first = rows[promised]
         first = first[np.lexsort((pending.gang[first], pending.deadline_us[first]))]
@@ -176,11 +194,15 @@ class Dates:
         """Nobody takes from those who run what their dates need, nor sends them away."""
         needed = self.shares()
         for occupant in reclaimable.occupants:
+            # Also of those that are not counted by their dates. A rigid gang needs no floor, but an eviction would
+            # break its promise all the same.
             occupant.promised = self.is_promised(occupant.number)
             occupant.floor = needed.get(occupant.number, 0)
 
     def allows(self, start: PlannedStart) -> bool:
         """Whether all promises that can be kept now can be kept beside this start."""
+        # On copies, and to the end: one start more can be harmless now and be what makes a later growth impossible,
+        # which no look at what is free at this moment shows.
         rooms, demands = self._with_start(start)
         return self._find_broken(demands, rooms) <= self._broken
 
@@ -197,6 +219,8 @@ class Dates:
             # From here on it has its least, come what may; how much more is for its date to say.
             demands[start.number] = replace(own, held=True)
         for mask, room in rooms.values():
+            # Counted until its end so far. Left in, no start that sends somebody away could be allowed beside a tight
+            # promise.
             for gone in start.leaving:
                 for units, end_us in self._taken_by(gone, mask):
                     room.take(units, self.now, end_us, -1)
@@ -245,6 +269,8 @@ class Dates:
     def _read_room(self, mask: BoolArray) -> RoomOverTime:
         """The nodes of a pool over time, without what is taken by those who have no promise and run elastic."""
         snapshot, fleet = self.snapshot, self.snapshot.fleet
+        # From the capacity down and not from what is free up: promised gangs that may change size are left out here,
+        # and filled in by what their dates need instead of by what they have.
         room = RoomOverTime(self.now, fleet.capacity[mask].sum(axis=0), snapshot.nodes.free[mask].sum(axis=0))
         running = snapshot.running
         for number in running.gang[running.alive & (running.gang >= 0)].tolist():
@@ -262,6 +288,8 @@ class Dates:
             room.take(table.taken[held].sum(axis=0), self.now, int(self._ends[row]))
         for window in snapshot.windows:
             nodes = [fleet.index_by_name[name] for name in window.nodes if name in fleet.index_by_name]
+            # All of a node, also where somebody sits on it who is counted already: counted twice, a promise is refused
+            # that could be kept, and none is given that could not.
             inside = [node for node in nodes if mask[node]]
             room.take(fleet.capacity[inside].sum(axis=0), window.start_us, window.end_us)
         return room
@@ -279,6 +307,7 @@ class Dates:
         if _resizable(snapshot, number) and self._callable(row):
             demand = _running_demand(snapshot, row, int(self._ends[row]))
             end_us = self.now + demand.least_us() if _is_proven(snapshot, number) else NEVER
+            # Part of its seats may lie outside this pool, and it is charged here with no more than it has here.
             return [(np.minimum(units, demand.units(demand.sizes[0])), end_us)]
         # Start-up comes on top of what is stated (decision 7); a length that was worked out anew has it behind it.
         extra_us = overhead_us(gang, ran_before=bool(running.attained_us[row] > 0))
@@ -292,6 +321,8 @@ class Dates:
         running = self.snapshot.running
         name = self.snapshot.queues.names[int(running.queue[row])]
         priority = int(running.priority[row])
+        # All and not any: room is one sum for everybody, and what only some may call back would be promised to the
+        # others as well. Between queues standing decides, which moves with every start and is no ground for a promise.
         return all(queue == name and asked >= priority for queue, asked in self._claims)
 
 
@@ -309,6 +340,8 @@ def _resizable(snapshot: Snapshot, number: int) -> bool:
 def _pool_of(snapshot: Snapshot, gang: Gang) -> BoolArray:
     pool = np.zeros(len(snapshot.fleet), dtype=np.bool_)
     for role in gang.roles:
+        # The union over roles, as `Session.pool_of`: amounts are summed, and a node that holds only one role is room
+        # for that role.
         pool |= could_hold_one(snapshot.fleet, role.shape)
     return pool & snapshot.nodes.in_service
 
@@ -343,6 +376,7 @@ def _demand(
         least = sum(r.sizes.least for r in gang.roles if r.sizes.elastic)
         work = left_us * speedup_at(curve, size) / speedup_at(curve, least) if least else left_us
         return Demand(number, date_us, (1,), (1.0,), fixed, each, work, waits_us, 0, present and 1, held)
+    # A person wants that size and no other (rule 15): a date is met with it or not at all.
     pinned = snapshot.pins.get(number)
     sizes = gang.roles[role].sizes.allowed if pinned is None else (pinned,)
     speeds = tuple(speedup_at(curve, n) for n in sizes)

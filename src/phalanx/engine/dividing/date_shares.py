@@ -26,6 +26,8 @@ def find_share(holder: Holder, now_us: int) -> int:
     """The smallest size that meets its date from now on; 0 if it has no date, or none does."""
     if holder.date_us is None or holder.several:
         return 0
+    # Every size, not only those a step apart: rule 16 says the smallest, and what a share is too large by is missing in
+    # somebody else's.
     for size in holder.gang.roles[holder.role].sizes.allowed:
         if now_us + holder.prospect.expected_us(size) <= holder.date_us:
             return size
@@ -59,10 +61,15 @@ class Shares:
         for holder in self.holders:
             known = self.promised.get(holder.number)
             holder.share = find_share(holder, self.growing.now) if known is None else known
+            # Of those without a date as well, who have no share to keep. Whether anybody may call it back is not asked
+            # here: rights and places are looked at when a share is reached for (decision 18).
             room += (holder.sizes[holder.role] - holder.least) * holder.weight
             if holder.share:
+                # Rule 16's order, with start-up and pause in the time (decision 18): devices are held meanwhile as
+                # well.
                 cost = holder.share * holder.weight * holder.prospect.expected_us(holder.share)
                 dated.append((cost, holder.number, holder))
+        # Without the holder, which has no order; numbers break ties (rule 1).
         dated.sort(key=lambda each: each[:2])
         refused = []
         for _, _, holder in dated:
@@ -105,6 +112,8 @@ class Shares:
         releases = self._find_releases(holder, count, self._list_loans(holder, asked, by_number))
         if releases is None:
             return False
+        # All of it or nothing: with a part of what is missing the date would be lost all the same, and those who gave
+        # would have paid their pauses for it.
         holder.coming += count
         for release in releases:
             giver = by_number[release.occupant.number]
@@ -113,6 +122,7 @@ class Shares:
             self.growing.transaction.give(release, whom)
             if not giver.told:
                 release.occupant.grounds = Grounds(holder.share, holder.date_us)
+            # Left awake it would be handed idle room in the same pass, and a plan tells a gang of one size.
             giver.resting = True
             giver.sit(release.occupant.seats)
         self.growing.forget()
@@ -135,6 +145,8 @@ class Shares:
             other = by_number.get(loan.occupant.number)
             if other is None or other is holder:  # who was told of something else by this plan is not among the holders
                 continue
+            # Its own share stays with it, even if the claimant's right goes further: else two dates would call on each
+            # other's in turns, pass after pass.
             members = min(loan.members, loan.occupant.sizes[loan.role] - other.share)
             if members > 0:
                 loans.append(Loan(loan.occupant, loan.role, members, Cause.SHARE))

@@ -58,8 +58,11 @@ class Division:
         coming = self.growing.count_coming()
         self.hand_out_shares(holders, coming)
         self.transaction.set_aside()
+        # Rule 16 (growth pays): whoever was resized rests. Its share it had above, which rests do not hold back.
         self._hand_out([holder for holder in holders if not holder.resting])
         # Seats in transit have not found their next user yet, who may be one that would be given to here.
+        # Nor where room is kept for a share: what a balance frees would be kept as well, and its givers would have paid
+        # for nobody.
         if "shrink" in self.session.policy.takes and not coming and not self._kept:
             Balance(self.growing).shift(holders)
         for holder in holders:
@@ -85,6 +88,7 @@ class Division:
         if any(holder.date_us is not None for holder in holders):
             shares = Shares(self.growing, holders, coming)
             shares.hand_out()
+            # What shares wait for is out of reach of the steps below, or it would be lent for a moment and called back.
             self._kept = shares.kept
             self._note_promised(holders, shares.promised)
 
@@ -185,6 +189,7 @@ class Division:
     def _has_no_time_to_change(self, holder: Holder) -> bool:
         """Whether a promised date could be lost by being given surplus now and having to give it back at once."""
         assert holder.date_us is not None
+        # To take what is idle and to give it back when another calls: whoever starts takes it without a pause.
         pauses = 2 if holder.occupant is not None else 1
         least_us = holder.prospect.expected_us(holder.floor)
         return self.now + least_us + pauses * holder.gang.resize_pause_us > holder.date_us
@@ -302,6 +307,8 @@ class Division:
             each if _grouped(holder.gang, each.role) else _in_topology_order(fleet.walk_rank, each)
             for each in holder.seats
         )
+        # In place of the bind that let it in: a starting gang binds once (rule 1), so that nobody pays a pause for
+        # surplus that is there when it begins.
         self.session.binds[holder.at] = Bind(bind.gang, seats, length, holder.guest)
 
 

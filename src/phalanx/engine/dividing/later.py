@@ -44,6 +44,7 @@ class Later:
             return
         holder.share = found[0]
         self.room -= _above(holder, found[0])
+        # What it will grow into then. Without this two would count on the same end, and one of them would be late.
         self._spoken += _above(holder, found[1]) - _above(holder, found[0])
         self._look_ahead()
 

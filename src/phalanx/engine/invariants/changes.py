@@ -164,6 +164,7 @@ def _check_resize(snapshot: Snapshot, change: Change, decision: Resize, policy: 
     match decision.cause:
         # Of a share two are told: who gets there, and who gives for it. Who gets by balance is told of growth, later.
         case Cause.SHARE if grown > 0:
+            # Rule 16 excepts shares from the rest: a date does not wait until somebody may grow again.
             yield from _check_growth(snapshot, change, policy, story, rests=False)
         case Cause.LOAN | Cause.GUEST | Cause.SHARE | Cause.BALANCE:
             yield from _check_given(change, pin, grown, story)
@@ -278,6 +279,8 @@ def check_minimums(snapshot: Snapshot, plan: Plan, changes: Sequence[Change]) ->
     """
     names = snapshot.fleet.names
     for change in changes:
+        # Whatever surplus is called back for, it is surplus: no gang goes below its minimum for a share (rule 16), nor
+        # for a balance.
         called = isinstance(change.decision, Resize) and change.decision.cause in (
             Cause.LOAN,
             Cause.GUEST,

@@ -131,7 +131,10 @@ def _check_dates(snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[Vio
     """Dates are judged once each, as soon as their gangs have a turn, and only where they are promised at all."""
     pending = snapshot.pending
     rows = (pending.alive & (pending.gate == 0) & (pending.deadline_us >= 0)).nonzero()[0]
+    # Under any other policy a verdict is one that nobody would keep.
     waiting = set(pending.gang[rows].tolist()) if policy.promises_dates else set()
+    # A second verdict could take back what somebody was told at submit. Only a change of nodes lets one be forgotten,
+    # and only of a date that was not promised.
     judged = Counter(verdict.gang for verdict in plan.dates)
     for gang, times in judged.items():
         if times > 1 or gang in snapshot.dates:

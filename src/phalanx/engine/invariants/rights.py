@@ -235,6 +235,8 @@ class _Replay:
         takes = self.policy.takes
         match decision.cause:
             case Cause.LOAN | Cause.SHARE | Cause.BALANCE:
+                # One right for all three: rule 16 adds reasons to call surplus back, and gives nobody a right that rule
+                # 8 does not.
                 same = queue == taker.queue
                 # Equal priority is enough for surplus, which is on loan, and not for a minimum.
                 fine = taker.priority >= priority if same else self.standing.better(taker.queue, queue)

@@ -30,11 +30,14 @@ class RoomReach:
         self.session, self.turns, self.permits = session, turns, permits
         # One kind is enough to say no, and what everybody asks for is devices.
         self._column = max(0, session.fleet.device_column)
+        # No stamp is negative: what is asked first is measured.
         self._measured, self._sums = (-1, -1), _NOTHING
 
     @property
     def stamp(self) -> tuple[int, int]:
         """Changes when somebody gives or takes: what was known before is out of date then."""
+        # Both, since a release lets more within reach and a start less. Where starts are not charged (nobody reads the
+        # usage there) the sum stays as large as it was: a search in vain, and no start missed.
         return self.session.taken_back, self.session.charged
 
     def has(self, turn: int, *, filling: bool, beside: View | None = None) -> bool:
@@ -48,6 +51,7 @@ class RoomReach:
 
     def keep(self, block: IntArray, filling: npt.NDArray[np.int8], wanted: BoolArray) -> BoolArray:
         """Those of the wanted turns of a block for whom there might be enough; `filling`: 1 for those who fill."""
+        # By columns: a block has many turns and few rights, and each of these is measured once.
         sums, at = self._known(), (filling, self._rights[block])
         for index in np.flatnonzero(wanted & (sums[at] < 0)).tolist():
             # Asked again: the one before it may have been of the same rights.
@@ -59,6 +63,7 @@ class RoomReach:
     @cached_property
     def _rights(self) -> IntArray:
         """By turn: who are of one queue and priority have the same rights over everybody."""
+        # Of several gangs that start together the last one's, as `Permits.claimant` takes it.
         priority = self.session.snapshot.pending.priority[self.turns.rows]
         known: dict[tuple[int, int], int] = {}
         pairs = zip(self.turns.queue.tolist(), priority.tolist(), strict=True)

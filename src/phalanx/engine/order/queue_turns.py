@@ -31,6 +31,7 @@ class QueueTurns:
                 first = self._count_promised(turns)
                 # Turn numbers ascend in the policy's order, so that each queue's share of them is in order by itself.
                 self._by_queue = {queue: everyone[first:][turns.queue[first:] == queue] for queue in queues}
+                # A queue whose turns are all promised has none left here, and would be asked for a stretch of nothing.
                 self._by_queue = {queue: rows for queue, rows in self._by_queue.items() if len(rows)}
         # One queue, or no standing: a single stretch, and none of the work below. Else only those before all standing.
         self._all = everyone if not self._by_queue else everyone[: self._count_promised(turns)]
