@@ -147,7 +147,7 @@ class Teller:
             return self._infeasible(row, needed, available)
         verdict = self.dates.get(int(self.snapshot.pending.gang[row]))
         # Out of reach even alone, or only beside those to whom theirs were promised.
-        if code is Code.DEADLINE_UNREACHABLE and verdict is not None:
+        if code is Code.DEADLINE_UNREACHABLE and verdict is not None and not verdict.promised:
             return say_unpromised(verdict)
         # One code for both, since to whoever waits they are one thing: room that is kept for somebody. Which of the two
         # it was is not in the verdict, so the sentence names both.

@@ -55,6 +55,8 @@ def _say_given(cause: Cause, count: int, whom: str | None, grounds: Grounds) -> 
         return f"gives {count} to {whom}{more}, to which {worth} worth more (saves {there} there, costs {here} here)"
     if cause is Cause.GUEST:
         return f"gives {count} back to {whom}, which had reserved where {'it was' if count == 1 else 'they were'}"
+    if grounds.needs:
+        return f"gives {count} back: somebody wants {whom} at {grounds.needs}"
     # A loan, called back for somebody that waits: balance, shares and owners of reservations had their words above.
     return f"gives {count} back so that {whom} can start"
 

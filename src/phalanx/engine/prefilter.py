@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from phalanx.engine.order.orders import laxity_us, overhead_us
+from phalanx.engine.order.orders import laxity_us
 from phalanx.engine.policy import Policy
 from phalanx.engine.room.placement import find_ceiling
 from phalanx.engine.room.view import View
@@ -80,9 +80,8 @@ def somebody_is_too_late(snapshot: Snapshot, policy: Policy) -> bool:
     if not len(rows):
         return False
     pending, gangs = snapshot.pending, snapshot.gangs
-    columns = zip(pending.gang[rows].tolist(), pending.attained_us[rows].tolist(), strict=True)
-    # Rule 16: it starts up first, and restores what it saved if it ran before. Neither is part of a length.
-    before = np.array([overhead_us(gangs[number], ran_before=attained > 0) for number, attained in columns])
+    # Rule 16: it starts up first, which is no part of a length.
+    before = np.array([gangs[number].startup_us for number in pending.gang[rows].tolist()])
     # The laxity of an elastic gang is at `members_max`, which may never fit: then it is slower than the column says.
     doubtful = ((laxity_us(snapshot, rows) < before) | pending.elastic[rows]).nonzero()[0]
     for number, ahead_us in zip(pending.gang[rows[doubtful]].tolist(), before[doubtful].tolist(), strict=True):

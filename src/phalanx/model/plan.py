@@ -85,7 +85,7 @@ class Bind:
 class Grounds:
     """The numbers behind a division of surplus (rule 16). They are told to people and decide nothing."""
 
-    needs: int = 0  # members that a date needs: its own, or that of whom it gives for
+    needs: int = 0  # members that a date needs, or a person wants: of itself, or of whom it gives for
     date_us: int | None = None  # that date
     saves_us: int = 0  # how much sooner those who take are done
     costs_us: int = 0  # how much later whoever gives is

@@ -15,7 +15,7 @@ from phalanx.engine.room.extend import extend, whole_form
 from phalanx.engine.room.seats import add_seats, drop_tail, elastic_members, sizes_of, subtract_seats
 from phalanx.engine.room.view import NOBODY
 from phalanx.engine.transaction import Transaction
-from phalanx.model.plan import Cause, Seats
+from phalanx.model.plan import Cause, Grounds, Seats
 
 
 def shrink_pinned(transaction: Transaction) -> None:
@@ -80,6 +80,7 @@ def _grow(transaction: Transaction, calendar: RoomAhead, occupant: Occupant, rol
     # and asks then for room that is free.
     for release in releases:
         transaction.give(release, occupant.number)
+        release.occupant.grounds = Grounds(needs=sum(occupant.sizes) + count)
     if any(release.occupant.gang.resize_pause_us for release in releases):
         return  # whoever gives still sits there; it grows when the seats are vacated
     form = whole_form(session.fleet, occupant.gang, sizes_of(occupant.seats))

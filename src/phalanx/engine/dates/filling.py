@@ -195,8 +195,9 @@ def _follow(room: RoomOverTime, most: list[int], demand: Demand, level: int, wai
             owed += _change_us(room, demand, before, size, at, wait_us)
         course.append(size)
         end_us = start_us + owed + left / speed
-        if at + 1 == len(times) or end_us <= times[at + 1]:
-            # Times are whole microseconds; a hair for the division.
+        # Times are whole microseconds; a hair for the division, and the same hair in both places: one that ends at a
+        # boundary by the one and behind it by the other would hold the whole next stretch.
+        if at + 1 == len(times) or end_us - 0.01 <= times[at + 1]:
             done_us = ceil(end_us - 0.01)
             return _Path(first, course, done_us) if done_us <= date_us else None
         span = times[at + 1] - start_us

@@ -37,6 +37,8 @@ from phalanx.perfmodel.speedup import speedup_at
 
 #: The earliest date that could be promised is told to this.
 GRAIN_US = 1_000_000
+#: Bounds above the earliest date that are tried, each twice as far away: beyond, nobody could rely on it anyway.
+BOUNDS_TRIED = 8
 
 
 Rooms = dict[bytes, tuple[BoolArray, RoomOverTime]]
@@ -141,7 +143,13 @@ class Dates:
             return None
         low, high = (demand.date_us - submit_us) // GRAIN_US, -(-(last[demand.number].end_us - submit_us) // GRAIN_US)
         # By the very test that a submit with that date would have to pass: a formula of its own would name dates that
-        # are then refused. Only the bound itself is taken on trust.
+        # are then refused. The bound as well, since others may be pushed back by who comes behind them.
+        for _ in range(BOUNDS_TRIED):
+            if high > low and self._holds_with(replace(demand, date_us=submit_us + high * GRAIN_US)):
+                break
+            low, high = max(low, high), max(low, high) + max(1, 2 * abs(high - low))
+        else:
+            return None
         while low + 1 < high:
             middle = (low + high) // 2
             if self._holds_with(replace(demand, date_us=submit_us + middle * GRAIN_US)):

@@ -152,7 +152,7 @@ def divide(group: list[Holder]) -> dict[int, int]:
     for holder in group:
         gain, size = holder.climb(target[holder.number])
         if gain > 0:
-            steps.append((-gain, holder.number, holder, size))
+            steps.append((_rounded(gain), holder.number, holder, size))
     heapify(steps)
     # Every round lowers the room or the bound of one holder's next step, so that it ends.
     while steps and room > 0:
@@ -166,8 +166,13 @@ def divide(group: list[Holder]) -> dict[int, int]:
             target[number] = size
         gain, size = holder.climb(target[number], most)
         if gain > 0:
-            heappush(steps, (-gain, number, holder, size))
+            heappush(steps, (_rounded(gain), number, holder, size))
     return target
+
+
+def _rounded(gain: float) -> float:
+    """To sort by, the largest first; equal gangs must tie exactly, whatever the unit of their curves."""
+    return -float(f"{gain:.12e}")
 
 
 def is_worth_it(takers: Sequence[Holder], givers: Sequence[Holder], target: dict[int, int]) -> bool:

@@ -24,7 +24,8 @@ from phalanx.model.plan import Cause, Grounds, Guest
 
 def find_share(holder: Holder, now_us: int) -> int:
     """The smallest size that meets its date from now on; 0 if it has no date, or none does."""
-    if holder.date_us is None or holder.several:
+    # Of a gang that starts pinned a person has said how large it shall be, whatever its date needs (rule 15).
+    if holder.date_us is None or holder.several or holder.pinned is not None:
         return 0
     # Every size, not only those a step apart: rule 16 says the smallest, and what a share is too large by is missing in
     # somebody else's.
@@ -181,7 +182,8 @@ class Shares:
 
 
 def _missed(holder: Holder, loan: Loan) -> tuple[int, float, int]:
-    """How much a lender would miss what it may give, per member; of equals the later one gives."""
+    """How much a lender would miss what it may give, per device; of equals the later one gives."""
     had = holder.members
     lost = holder.prospect.worth(had) - holder.prospect.worth(had - loan.members)
-    return loan.occupant.priority, round(lost / loan.members, 15), -holder.number
+    # Rounded by digits and not by places: a user's own key may be as small as it likes.
+    return loan.occupant.priority, float(f"{lost / (loan.members * holder.weight):.12e}"), -holder.number

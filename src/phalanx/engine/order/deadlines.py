@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx.engine.curves import curve_of
-from phalanx.engine.order.orders import overhead_us
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.session import Session, empty_ceiling
 from phalanx.model.fleet import BoolArray
@@ -43,5 +42,6 @@ def is_too_late(snapshot: Snapshot, row: int) -> bool:
         # Walltimes are stated at the largest size. If that never fits, the gang is slower than it says.
         if fitting:
             length = scaled_us(length, curve_of(snapshot, number), gang.roles[0].sizes.most, fitting[-1])
-    # It has to start up first, and to restore what it had saved if it ran before (rule 16).
-    return length + overhead_us(gang, ran_before=bool(pending.attained_us[row] > 0)) > gang.deadline_us
+    # It has to start up first (rule 16). Not what it restores if it ran before: beside its whole walltime that would
+    # count twice, and whose date was in reach when it came is not refused because somebody evicted it.
+    return length + gang.startup_us > gang.deadline_us
