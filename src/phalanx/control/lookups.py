@@ -15,6 +15,7 @@ from phalanx.control.tables import Tables
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.plan import DateVerdict, Seats
+from phalanx.perfmodel.speedup import Linear, Speedup, Table, speedup_at
 
 
 class Queries(Tables):
@@ -116,6 +117,12 @@ class Queries(Tables):
     def list_names(self) -> set[str]:
         """Names of gangs that are here, or have been."""
         return {*self.number_by_name, *self.dependencies.ended}
+
+    def compare_speeds(self, number: int, members: int, before: int) -> float:
+        """How many times as fast a gang is with so many members as with another number, by its curve."""
+        points = self.curves.get(number)
+        curve: Speedup = Table(points) if points else Linear()
+        return speedup_at(curve, members) / speedup_at(curve, before)
 
     def list_elastic(self) -> list[int]:
         """Gangs that sit and can be resized just now."""

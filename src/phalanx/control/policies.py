@@ -30,6 +30,8 @@ from phalanx.policy import POLICIES, named, with_options
 TAKES: Final = ("shrink", "preempt", "reclaim", "move")
 
 _HERE: Final = (Path(),)
+#: Larger integers are no numbers to a float.
+_INT_MOST = 10**300
 #: Orders that need no checking.
 _OURS: Final = tuple(policy.order for policy in POLICIES.values())
 
@@ -132,6 +134,7 @@ def _check_fields(policy: Policy, word: str, file: str) -> None:
         "max_evictions": (_is_count(said["max_evictions"]), "must be a whole number from 0"),
         "quantum_us": (_is_length(said["quantum_us"]), length),
         "half_life_us": (_is_length(said["half_life_us"]), length),
+        "admit": (said["admit"] in ("any", "promised", "refuse"), "must be 'any', 'promised' or 'refuse'"),
         "mold_efficiency": (_is_part(said["mold_efficiency"]), "must be a number from 0 to 1"),
         "weigh": (
             said["weigh"] in WEIGHTS if isinstance(said["weigh"], str) else callable(said["weigh"]),
@@ -244,7 +247,9 @@ class CheckedWeigh:
             line = _line_in(bad, str(Path(self.file).resolve()))
             raise BadInput(f"weigh of {self.word} failed: {_tell(bad)}", file=self.file, line=line) from None
         # Not a number is neither more nor less than anything: steps would come in whatever order the heap holds them.
-        if not isinstance(answer, int | float | np.number) or not math.isfinite(answer):
+        if isinstance(answer, int) and abs(answer) > _INT_MOST:
+            answer = math.inf
+        if isinstance(answer, bool) or not isinstance(answer, int | float | np.number) or not math.isfinite(answer):
             said = show(answer) if isinstance(answer, int | float | np.number) else _kind(answer)
             rule = "it must return a finite number, the larger the sooner the gang is done"
             raise BadInput(f"weigh of {self.word} returned {said}; {rule}", file=self.file)

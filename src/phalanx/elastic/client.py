@@ -83,6 +83,7 @@ class Job:
         self._status_due = False
         self._saved_at = 0.0
         self._paces: deque[tuple[float, int]] = deque(maxlen=16)
+        self._paced = 0  # the generation they were measured in
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.warnings = 0  # what went wrong with the scheduler and was not raised
@@ -298,12 +299,13 @@ class Job:
             self._status_at, self._status_due = now, False
 
     def _measure_rate(self, now: float) -> float | None:
-        """Steps a second over the last statuses; a step that went back starts a new measure."""
+        """Steps a second over the last statuses; a step that went back, or another size, starts a new measure."""
         step = self._status.get("step")
         if step is None:
             return None
-        if self._paces and self._paces[-1][1] > step:
+        if self._paced != self.generation or (self._paces and self._paces[-1][1] > step):
             self._paces.clear()
+            self._paced = self.generation
         if not self._paces or now - self._paces[-1][0] >= STATUS_EVERY_S / 2:
             self._paces.append((now, step))
         then, old = self._paces[0]

@@ -217,6 +217,8 @@ def _change_us(room: RoomOverTime, demand: Demand, before: int, size: int, at: i
         return demand.pause_us if before else 0
     if before:
         return demand.pause_us + wait_us
+    if len(demand.sizes) == 1:
+        return wait_us
     # One that starts may have to wait for its first seats, begin with those, and wait for the others once more.
     return demand.pause_us * (wait_us > 0) + 2 * wait_us + LOOK_US
 

@@ -51,9 +51,15 @@ class Shares:
         granted = self._grant()
         for holder in granted:
             # Whoever was told to give in this plan is not told to take.
-            if holder.share > holder.members and not holder.told and self._reach(holder):
+            if holder.share <= holder.members or holder.told:
+                continue
+            if self._reach(holder):
                 # Still short of it: what is free and what comes free is for this one, until it has all of it.
                 self.kept += max(0, holder.share - holder.members) * holder.weight
+            elif holder.share > holder.members:
+                # Granted by sums, and nobody has to give it: it keeps what it has, and takes part in the rest like
+                # everybody else. Held to a share that it cannot reach, it would be left out of that as well.
+                holder.share = holder.members
 
     def _grant(self) -> list[Holder]:
         """Whose dates are met out of all that is held above minimums, is idle or comes; the least device time first."""

@@ -39,12 +39,17 @@ class Books:
             rate = message.get("rate")
             if rate is not None and not RATE_LEAST < rate < RATE_MOST:
                 rate = None
-            if rate is None and old.get("step") is not None and now_us > old.get("at_us", 0):
+            size, before = len(live.present()), old.get("members")
+            if rate is None and before and before != size and old.get("rate"):
+                # Measured at another size: by its curve until it is measured at this one. Taken as it was, a gang that
+                # has just shrunk would seem to be done as early as before, and its date to need less.
+                rate = float(old["rate"]) * self.hub.planner.state.compare_speeds(job.number, size, before)
+            elif rate is None and old.get("step") is not None and now_us > old.get("at_us", 0):
                 gained = float(step) - float(old["step"])
                 seconds = (now_us - int(old["at_us"])) / 1e6
                 rate = gained / seconds if gained > 0 else old.get("rate")
             total = message.get("total", old.get("total"))
-            job.progress = {"step": step, "total": total, "rate": rate, "at_us": now_us}
+            job.progress = {"step": step, "total": total, "rate": rate, "at_us": now_us, "members": size}
         if message.get("saved_step") is not None:
             age_s = float(message.get("saved_age_s") or 0.0)
             live.saved_us = max(live.saved_us or 0, now_us - round(age_s * 1e6))

@@ -83,13 +83,8 @@ class Resizing:
             return
         if message.get("verdict") == "done":
             under.done.add(member.key)
-        if under.joining and under.told and self._everybody_ready(live, under):
+        if under.joining and under.told and _everybody_ready(live, under):
             self.hub.spawn(self._let_in(job, live, under))
-
-    @staticmethod
-    def _everybody_ready(live: Live, under: ResizeUnderWay) -> bool:
-        old = {member.key for member in live.present() if member.key not in under.joining and not member.leaving}
-        return old <= under.done
 
     # ------------------------------------------------------------------ changes
 
@@ -195,7 +190,7 @@ class Resizing:
             return
         if not any(member.key not in under.joining for member in live.present()):
             self.hub.spawn(self._revert(job, live, under, "the job was done before the new members came"))
-        elif self._everybody_ready(live, under):
+        elif _everybody_ready(live, under):
             self.hub.spawn(self._let_in(job, live, under))
 
     @staticmethod
@@ -212,11 +207,39 @@ class Resizing:
             return
         waits = any(not live.members[key].exited for key in under.leaving)
         if waits or hub.occupancy.blockers(joining):
+            later = None if waits else self._later.pop(job.id, None)
+            if later is not None:
+                hub.spawn(self._supersede(job, live, under, later))
+                return
             hub.agenda.at(hub.now_us() + 200_000, lambda: self._await_seats(job, live, under, joining))
             return
         under.told = True
         hub.occupancy.take(live, joining)
         hub.spawn(self._bring(job, live, under, joining))
+
+    async def _supersede(self, job: Job, live: Live, under: ResizeUnderWay, change: SeatChange) -> None:
+        """Seats that it waits for are not wanted any more: it goes on from where it is to what is wanted now.
+
+        Else two gangs of whom each was told to grow and then to give something back could wait for each other's seats
+        for ever, each with the newer word behind the older one.
+        """
+        if live.resizing is not under or under.told:
+            return
+        for key in sorted(under.joining):
+            live.members.pop(key)
+        if under.leaving:  # those who left are a change of their own, which is done
+            under.joining = frozenset()
+            self._later[job.id] = change
+            await self._finish(job, live, under)
+            return
+        await self.hub.commit(self.hub.put_run(live, "running"))
+        if live.resizing is under:
+            live.resizing = None
+            # A newer word may have come meanwhile.
+            change = self._later.pop(job.id, change)
+            if self._goes_on(job, live) and not self._close_ranks(job, live):
+                self._begin(job, live, change)
+            self.hub.stir()
 
     async def _bring(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
         hub = self.hub
@@ -249,7 +272,7 @@ class Resizing:
         }
         await hub.launcher.tell(live.run, old, message)
         hub.agenda.at(hub.now_us() + round(hub.settings.resize_s * 1e6), lambda: self._give_up(job, live, under))
-        if self._everybody_ready(live, under):
+        if _everybody_ready(live, under):
             await self._let_in(job, live, under)
 
     def _give_up(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
@@ -424,6 +447,12 @@ class Resizing:
         self._later.pop(job.id, None)  # it was planned for a gang that is no more
         self._go(job, live, [*lost, *extra], [])
         return True
+
+
+def _everybody_ready(live: Live, under: ResizeUnderWay) -> bool:
+    """Whether all who stay have answered."""
+    old = {member.key for member in live.present() if member.key not in under.joining and not member.leaving}
+    return old <= under.done
 
 
 def _say_why(hub: Hub, change: SeatChange) -> dict[str, Any]:

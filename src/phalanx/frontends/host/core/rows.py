@@ -125,7 +125,8 @@ class Rows:
             return f"date {asked} not promised: nobody has said how long it runs (runs as best effort)"
         refused = self.hub.planner.state.is_judged(job.number)
         rest = "refused" if refused else "runs as best effort"
-        earliest = moment(self.hub.wall_at(verdict.earliest_us), now_wall)
+        # Up to the minute that is shown: the one before it would be refused.
+        earliest = moment(-(-self.hub.wall_at(verdict.earliest_us) // 60) * 60, now_wall)
         return f"date {asked} cannot be promised{others}: earliest {earliest} ({rest})"
 
     def say_gate(self, job: Job) -> str:
