@@ -204,6 +204,9 @@ class Loop:
 
     def plan(self) -> Passed:
         """Plan and apply; again at the same instant as long as the plan itself makes events."""
+        # What people said at this instant may have brought something due forward: whoever waits for seats begins when
+        # their last user is cancelled, and a plan must not resize a gang that has not begun.
+        self.run_due()
         passed = Passed([], [])
         while passed.passes < PASSES_MOST and self._worth_a_pass() and self._plan_once(passed):
             pass

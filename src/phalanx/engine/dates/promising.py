@@ -27,12 +27,13 @@ from phalanx.engine.order.deadlines import is_too_late
 from phalanx.engine.order.orders import overhead_us
 from phalanx.engine.policy import Policy
 from phalanx.engine.reclaimable import Reclaimable
+from phalanx.engine.room.limits import Limits
 from phalanx.engine.room.view import find_need
 from phalanx.engine.session import could_hold_one
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.gang import Gang
 from phalanx.model.plan import DateVerdict
-from phalanx.model.snapshot import Snapshot
+from phalanx.model.snapshot import PendingColumns, RunningColumns, Snapshot
 from phalanx.perfmodel.speedup import speedup_at
 
 #: The earliest date that could be promised is told to this.
@@ -54,6 +55,7 @@ class Dates:
         self._filled: dict[int, int] | None = None
         self._pools: dict[int, BoolArray] = {}
         self._rooms: Rooms = {}
+        self._limits = Limits(snapshot)
         self._ends = expected_ends(snapshot.running, self.now)
         running, pending = snapshot.running, snapshot.pending
         rows = running.alive & (running.gang >= 0)
@@ -74,10 +76,13 @@ class Dates:
         # By queue and priority, as rule 8 has it: surplus may count as room only for one who could call it back.
         self._claims = {(gang.queue, gang.priority) for gang in gangs}
         for row in self._flexible.values():
-            self._enter(_running_demand(snapshot, row, int(self._ends[row])))
+            self._enter(self._limit(_running_demand(snapshot, row, int(self._ends[row])), snapshot.running, row))
         for number in asking:
             if number in snapshot.dates:
-                self._enter(_pending_demand(snapshot, waiting[number]))
+                row = waiting[number]
+                demand = self._limit(_pending_demand(snapshot, row), snapshot.pending, row)
+                if demand.sizes:  # else a ceiling was lowered since: it can never run any more
+                    self._enter(demand)
         # Promises that were broken by what nobody could foresee (a node, a run time) hold up nobody else.
         self._broken = self.demands.keys() - self.shares().keys()
 
@@ -116,7 +121,10 @@ class Dates:
         # A guess is no ground for a promise (rule 7), and gangs that start together are not counted as one here.
         if not self.snapshot.pending.proven[row] or self.snapshot.pending.group[row] >= 0:
             return DateVerdict(number, promised=False, earliest_us=None, beside=beside)
-        demand = _pending_demand(self.snapshot, row)
+        demand = self._limit(_pending_demand(self.snapshot, row), self.snapshot.pending, row)
+        # Its least passes a ceiling: it can never run, and is told so (rule 11).
+        if not demand.sizes:
+            return DateVerdict(number, promised=False, earliest_us=None, beside=beside)
         self._pools[number] = _pool_of(self.snapshot, self.snapshot.gangs[number])
         # At once, before the next is judged: two who come together may not both be promised what is there for one.
         if self._holds_with(demand):
@@ -124,6 +132,19 @@ class Dates:
             self._promised += 1
             return DateVerdict(number, promised=True, earliest_us=demand.date_us, beside=beside)
         return DateVerdict(number, promised=False, earliest_us=self._find_earliest(demand), beside=beside)
+
+    def _limit(self, demand: Demand, columns: PendingColumns | RunningColumns, row: int) -> Demand:
+        """The same with the sizes that its ceilings would ever allow: a date that needs more cannot be promised."""
+        limits = self._limits
+        if not limits.any:
+            return demand
+        units = np.array([demand.units(size) for size in demand.sizes])
+        # With nothing in use: what others of its queue hold meanwhile is not counted (decision 19).
+        by_queue, by_user = limits.caps(units, empty=True)
+        fits = np.minimum(by_queue[int(columns.queue[row])], by_user[int(columns.user[row])]) >= 1
+        kept = [at for at, fine in enumerate(fits.tolist()) if fine or demand.sizes[at] == demand.present]
+        sizes, speeds = tuple(demand.sizes[at] for at in kept), tuple(demand.speeds[at] for at in kept)
+        return replace(demand, sizes=sizes, speeds=speeds)
 
     def _holds_with(self, demand: Demand) -> bool:
         self._room(self._pools[demand.number])

@@ -28,12 +28,24 @@ class Balance:
     def shift(self, holders: Sequence[Holder]) -> None:
         """In every group at most one shift a pass."""
         steady = [holder for holder in holders if holder.occupant and not (holder.resting or holder.gained)]
+        steady = [holder for holder in steady if not self._sits_on_loan(holder)]
         if steady:  # whoever starts gives nothing
             steady = [*self._list_starting(holders), *steady]
         # Inside a group nobody stands above anybody (rule 8), so that no right has to be asked gang by gang: only what
         # it is worth decides.
         for group in list_groups(steady):
             self._shift_within(group)
+
+    def _sits_on_loan(self, holder: Holder) -> bool:
+        """Whether part of it has to leave its place one day, and its least may not be left behind there.
+
+        Whoever calls surplus back for a start looks at which seats those are; a balance takes the last ranks, and
+        nobody's start hangs on it.
+        """
+        assert holder.occupant is not None
+        if holder.gang.preemptible:
+            return False
+        return bool(holder.occupant.guest) or bool(self.session.snapshot.windows)
 
     def _list_starting(self, holders: Sequence[Holder]) -> list[Holder]:
         """Whoever starts takes part, as a taker: nothing happens after a start, so that nobody would look again."""
