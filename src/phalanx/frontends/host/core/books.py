@@ -39,7 +39,7 @@ class Books:
             rate = message.get("rate")
             if rate is not None and not RATE_LEAST < rate < RATE_MOST:
                 rate = None
-            size, before = len(live.present()), old.get("members")
+            size, before = _count_working(live), old.get("members")
             if rate is None and before and before != size and old.get("rate"):
                 # Measured at another size: by its curve until it is measured at this one. Taken as it was, a gang that
                 # has just shrunk would seem to be done as early as before, and its date to need less.
@@ -62,6 +62,10 @@ class Books:
         end_us = None
         if step is not None and total and rate and rate > RATE_LEAST and job.gang.elastic:
             left_s = max(0.0, float(total) - float(step)) / float(rate)
+            # To the planner a gang has its new size from the plan on; what it says meanwhile is of the old one.
+            planned = sum(seats.members for seats in self.hub.planner.state.seats_of(job.number))
+            if planned and progress.get("members"):
+                left_s *= self.hub.planner.state.compare_speeds(job.number, int(progress["members"]), planned)
             end_us = now_us + round(min(left_s, LEFT_MOST_S) * 1e6)
         if live.purpose is None and live.phase == "running":
             self.hub.planner.report(now_us, job.number, end_us, live.saved_us)
@@ -112,3 +116,9 @@ class Books:
     @staticmethod
     def _gpus(members: list[Member]) -> float:
         return sum(milli for member in members for _, milli in member.devices) / MILLI
+
+
+def _count_working(live: Live) -> int:
+    """Members whose work a rate is of: those who leave work until they are gone, those who come not before."""
+    coming = live.resizing.joining if live.resizing is not None else frozenset()
+    return sum(member.key not in coming for member in live.present())
