@@ -111,16 +111,15 @@ def test_a_date_takes_what_it_needs_and_everybody_is_told_why(box, tmp_path):
     until_said(box, 1, "start")
     paper = ["--time", "5m", "--deadline", "9m", "--", *toy, tmp_path / "b", "--items", 1200, "--seconds", 1]
     box("submit", "-g", "1:4", "--name", "paper", *paper)
-    grown = until_said(box, 2, "grow")
-    assert (grown["cause"], grown["because"]) == ("share", "gets 2 more because its date needs 3")
+    # At its share from the first: what it takes to start it, and what its date needs, is called back in one plan.
+    assert until_said(box, 2, "start")["members"] == 3
     given = [each["data"] for each in decisions(box, 1) if each["event"] == "shrink"]
     assert [(each["cause"], each["for"], each["because"]) for each in given] == [
-        ("loan", 2, "gives 1 back so that job 2 can start"),
-        ("share", 2, "gives 2 back: job 2's date needs 3"),
+        ("loan", 2, "gives 3 back so that job 2 can start"),
     ]
     why = box("why", 2).stdout
     assert "\n  SURPLUS     its date " in why
-    assert "cause share; gets 2 more because its date needs 3\n" in why
+    assert " needs 3 members; it has 3\n" in why
     told = json.loads(box("why", 1, "-o", "json").stdout)["surplus"]
     assert told["sentences"][0] == "it has no date, and so no share of its own"
 
