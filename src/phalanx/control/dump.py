@@ -236,9 +236,10 @@ def _dump_vacating(state: State, until_us: int, ghost: Ghost) -> Tree:
     seats = _dump_seats(state.fleet, ghost.gang, ghost.seats)
     tree: Tree = {"gang": ghost.gang.name, "since_us": start_us, "until_us": until_us, "seats": seats}
     # See `room.seats.list_crumbs`: rests of a member get shapes of their own.
-    # By identity: a crumb's gang is made up, and differs from its leaver in its roles alone.
-    rests = [] if ghost.gang is ghost.leaver else [amounts_tree(dict(role.shape.need)) for role in ghost.gang.roles]
-    return tree | _said(rests=rests)
+    # By identity: a crumb's gang is made up, and differs from the one of its name in its roles alone.
+    real = ghost.leaver or state.gangs[state.number_by_name[ghost.gang.name]]
+    rests = [] if ghost.gang is real else [amounts_tree(dict(role.shape.need)) for role in ghost.gang.roles]
+    return tree | _said(rests=rests, lenders=[state.gangs[lender].name for lender in ghost.lenders])
 
 
 def _dump_promise(state: State, promise: Reservation) -> Tree:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from phalanx.control.records import Ghost
 from phalanx.control.seating import attained_us, keep_busy, lenders_of, past_of, unseat
 from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
@@ -52,7 +53,7 @@ def leave(state: Tables, number: int, happening: Happening) -> None:
 def _stop_vacating(state: Tables, number: int) -> None:
     """A gang that was still leaving seats is gone from them now: whoever waits for them starts at once."""
     state.vacating = [
-        (state.now_us if ghost.leaver is state.gangs[number] else until_us, ghost) for until_us, ghost in state.vacating
+        (state.now_us if _was_last(state, number, ghost) else until_us, ghost) for until_us, ghost in state.vacating
     ]
     running = state.running
     starting = (running.alive & (running.columns["start_us"] > state.now_us)).nonzero()[0]
@@ -68,6 +69,14 @@ def _stop_vacating(state: Tables, number: int) -> None:
         past.token += 1
         state.running.columns["start_us"][record.row] = start_us
         state.set_timer(start_us, "start", other, past.token)
+
+
+def _was_last(state: Tables, number: int, ghost: Ghost) -> bool:
+    """Whether nobody sits there any more once a gang is gone."""
+    if number in ghost.lenders:
+        ghost.lenders = tuple(lender for lender in ghost.lenders if lender != number)
+        return not ghost.lenders
+    return ghost.leaver is state.gangs[number]
 
 
 def end(state: Tables, number: int, happening: Happening) -> list[int]:

@@ -329,7 +329,7 @@ class _Restoring:
     def _restore_vacating(self) -> None:
         state = self.state
         for item in _items(self.fields.get("vacating")):
-            fields = item.fields(("gang", "since_us", "until_us", "seats", "rests"))
+            fields = item.fields(("gang", "since_us", "until_us", "seats", "rests", "lenders"))
             # The gang itself may have ended; it is in the file for this.
             record = state.records[self._gang(fields.need("gang", '"gang": "A"'))]
             leaver, rests = record.gang, _items(fields.get("rests"))
@@ -342,7 +342,8 @@ class _Restoring:
             where = fields.need("seats", '"seats": [{"role": "member", "at": []}]')
             kept = tuple(each for each in parse_seats(state, record.gang, where, partial=True) if len(each.nodes))
             before = len(state.vacating)
-            keep_busy(state, record, kept, until_us, leaver)
+            lenders = tuple(self._gang(each) for each in _items(fields.get("lenders")))
+            keep_busy(state, record, kept, until_us, leaver, lenders)
             # `keep_busy` takes only what is free and does not complain; here less than all of it is a fault of the
             # file.
             ghost = state.vacating[-1][1] if len(state.vacating) > before else None

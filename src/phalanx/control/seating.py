@@ -155,7 +155,9 @@ def keep_busy(
         left += [whole] if len(whole.nodes) else []
         rests += crumbs
     # Who really uses it: of a crumb the gang is made up, and by the leaver it is found when that one ends early.
-    leaver = leaver or record.gang
+    # Of a claim that was taken back it is the lenders, and not the claimant, which may start and end elsewhere
+    # while they are still leaving.
+    leaver = None if lenders else leaver or record.gang
     if left:
         _add_ghost(state, _ghost_of(record, record.gang, tuple(left), leaver, lenders), until_us)
     if rests:
@@ -176,7 +178,9 @@ def crumb_gang(gang: Gang, shapes: Sequence[Shape]) -> Gang:
     return replace(gang, roles=tuple(Role(f"rest-{at}", Sizes((1,)), shape) for at, shape in enumerate(shapes)))
 
 
-def _ghost_of(record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang, lenders: tuple[int, ...]) -> Ghost:
+def _ghost_of(
+    record: Record, gang: Gang, seats: tuple[Seats, ...], leaver: Gang | None, lenders: tuple[int, ...]
+) -> Ghost:
     # A copy that shares no history: what happens to the gang later must not be written into a row of nobody.
     facts = {field.name: getattr(record, field.name) for field in fields(Record)}
     return Ghost(**{**facts, "gang": gang, "seats": seats, "history": None, "leaver": leaver, "lenders": lenders})
