@@ -85,8 +85,10 @@ class Handover:
         self._abandoned = [ghost for ghost in self._abandoned if any(ghost is each for each in ghosts)]
         for number in [n for n in self.claims if state.phase_of(n) is not Phase.STARTING]:
             del self.claims[number]
-            # It had no others: of an earlier stay it was gone when it left.
-            self._abandoned += [ghost for ghost in ghosts if ghost.leaver is state.gangs[number]]
+            # By name, since a crumb's gang is made up. Of an earlier stay it was gone when it left; only what others
+            # are still leaving for a claim has lenders.
+            name = state.gangs[number].name
+            self._abandoned += [ghost for ghost in ghosts if ghost.lenders and ghost.gang.name == name]
 
     def _is_abandoned(self, ghost: Ghost) -> bool:
         return any(ghost is each for each in self._abandoned)
