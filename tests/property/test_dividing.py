@@ -99,9 +99,13 @@ def find_shifts(tree, policy):
     compare = balance.compare
 
     def remember(takers, givers, target):
-        meant[frozenset(each.number for each in givers)] = (
-            {each.number: target[each.number] for each in takers},
-            {each.number: target[each.number] for each in givers},
+        # The first word counts: afterwards the plan asks what it would do if nobody rested, to know when to look again.
+        meant.setdefault(
+            frozenset(each.number for each in givers),
+            (
+                {each.number: target[each.number] for each in takers},
+                {each.number: target[each.number] for each in givers},
+            ),
         )
         return compare(takers, givers, target)
 

@@ -12,7 +12,7 @@ from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
 from phalanx.control.waiting import note_length
 from phalanx.engine.lifecycle import Happening, Phase, advance
-from phalanx.model.plan import Bind, Cause, DateVerdict, Guest, Plan, Resize, Seats
+from phalanx.model.plan import Bind, Cause, DateVerdict, Guest, Move, Plan, Resize, Seats
 
 
 class Courses(Queries):
@@ -87,3 +87,9 @@ class Courses(Queries):
         refusing.forget(self, number)
         # As a plan of one decision: there is one way to change seats, with one account of what is free.
         fold(self, Plan(decisions=(Resize(number, seats, cause, None, Guest.NO),)))
+
+    def move_to(self, number: int, seats: tuple[Seats, ...]) -> None:
+        """It sits there from now on, as many as before: nobody has begun on the seats that it had."""
+        self.thaw()
+        refusing.forget(self, number)
+        fold(self, Plan(decisions=(Move(number, seats),)))

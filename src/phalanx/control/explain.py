@@ -23,6 +23,7 @@ from phalanx.model.plan import DateVerdict, Plan, Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import units_per_whole
 from phalanx.model.snapshot import Snapshot
+from phalanx.words import size_text
 
 Told = tuple[Code, str, int, int]  # code, sentence, needed, available
 
@@ -224,5 +225,5 @@ def _where(fleet: Fleet, form: Form) -> str:
 
 
 def _whole(kind: str, units: int) -> str:
-    # In the units that people write: 500 thousandths are 0.5.
-    return f"{units / units_per_whole(kind):g}"
+    # In the units that people write: 500 thousandths are 0.5, and 1099511627776 bytes are 1Ti.
+    return size_text(units) if units_per_whole(kind) == 1 else f"{units / units_per_whole(kind):g}"

@@ -231,11 +231,13 @@ def _find_lenders(
 def _sits_there(leaving: _Leaving, seats: Seats, short: IntArray, *, devices: bool) -> bool:
     """Whether a gang that is leaving still uses a device of these seats, or anything on a node that is short."""
     for other in leaving.seats:
+        where = {node: row for row, node in enumerate(other.nodes.tolist())}
         # Any kind will do: a member of CPUs alone can hold up another one of CPUs on a node with free devices.
-        if bool(np.isin(other.nodes, short).any()):
+        if any(node in where for node in short.tolist()):
             return True
         # Of devices the very same one must be meant: beside it on the node the start disturbs nobody.
-        _, at, there = np.intersect1d(seats.nodes, other.nodes, return_indices=True)
+        at = [row for row, node in enumerate(seats.nodes.tolist()) if node in where]
+        there = [where[node] for node in seats.nodes[at].tolist()]
         if devices and bool((np.minimum(seats.devices[at], other.devices[there]) > 0).any()):
             return True
     return False

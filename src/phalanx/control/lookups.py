@@ -14,7 +14,7 @@ from phalanx.control.records import Ghost, PlanRefusal
 from phalanx.control.tables import Tables
 from phalanx.engine.ends import expected_ends
 from phalanx.engine.lifecycle import Phase
-from phalanx.model.plan import DateVerdict, Seats
+from phalanx.model.plan import DateVerdict
 from phalanx.perfmodel.speedup import Linear, Speedup, Table, speedup_at
 
 
@@ -24,10 +24,6 @@ class Queries(Tables):
     def phase_of(self, number: int) -> Phase:
         """Where it stands."""
         return self.records[number].phase
-
-    def seats_of(self, number: int) -> tuple[Seats, ...]:
-        """Where it sits, or will."""
-        return self.records[number].seats
 
     def start_of(self, number: int) -> int:
         """When a gang that holds seats began, or will."""

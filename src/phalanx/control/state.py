@@ -148,7 +148,7 @@ class State(Courses):
 
     def replace(self, number: int, gang: Gang, *, held: bool) -> int:
         """Another version of a waiting gang takes its place, with its age; nobody is told of an end."""
-        old = self.records[number]
+        old, rests_until_us = self.records[number], self.rest_of(number)
         # `leave` and not `cancel`: dependents and the rest of its group must not hear of an end.
         leaving.leave(self, number, Happening.CANCEL)
         # Under a new number, so that whatever still speaks of the old one speaks of a gang that has ended.
@@ -156,8 +156,11 @@ class State(Courses):
         record = self.records[fresh]
         # The age goes over, or whoever corrects a typo would queue again from the end.
         record.eligible_us, record.history, record.held = old.eligible_us, old.history, held
-        if record.history is not None:
-            record.history.resting = False  # the timer of its rest was the old version's
+        if record.history is not None and record.history.resting:
+            # The timer of its rest was the old version's. A rest is for what failed, and a change does not mend that.
+            record.history.resting = rests_until_us is not None
+            if rests_until_us is not None:
+                self.set_timer(rests_until_us, "rest", fresh, record.history.token)
         self.pending.columns["eligible_us"][record.row] = old.eligible_us
         # A high number with an old age: rows no longer stand in order of arrival.
         self.hints.order.kept = False

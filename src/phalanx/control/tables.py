@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from phalanx.control.tenants import Tenants
 from phalanx.model.fleet import Fleet
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
-from phalanx.model.plan import DateVerdict, Plan, Reservation
+from phalanx.model.plan import DateVerdict, Plan, Reservation, Seats
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.snapshot import (
     AllocationColumns,
@@ -113,7 +113,8 @@ class Tables:
         # borrowed one only if somebody looks.
         self.tenants.settle()
         self._frozen = True
-        return self.borrow()
+        # Without the seats of the records, which are written to and not copied.
+        return replace(self.borrow(), seats_of=None)
 
     def borrow(self) -> Snapshot:
         """The same without protection: good until the next write. For callers that let go of it before."""
@@ -146,7 +147,12 @@ class Tables:
             default_length_us=self.default_walltime_us,
             # What only lets the engine skip a look, in a value of its own: none of it decides anything.
             hints=self.hints.tell(self.now_us, self.running, limited=self.tenants.limited),
+            seats_of=self.seats_of,
         )
+
+    def seats_of(self, number: int) -> tuple[Seats, ...]:
+        """Where a gang sits, or will."""
+        return self.records[number].seats
 
     def show_nodes(self) -> NodeColumns:
         """What is free on every node, and which are in service; good until the next write."""

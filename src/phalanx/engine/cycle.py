@@ -153,11 +153,7 @@ def _list_settled(session: Session, walk: Walk) -> tuple[int, ...]:
     if not guests:
         return ()
     # By nodes and not by seats, as a guest is told (rule 8): it stays one until no reservation covers its seats.
-    covered = np.zeros(len(session.fleet), dtype=np.bool_)
-    for reservation in walk.list_reservations():
-        for per_gang in reservation.seats:
-            for seats in per_gang:
-                covered[seats.nodes] = True
+    covered = walk.calendar.reserved_nodes()
     return tuple(s.number for s in guests if not any(bool(covered[seats.nodes].any()) for seats in s.seats))
 
 

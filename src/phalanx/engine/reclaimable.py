@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Cause, Decision, Evict, Grounds, Guest, Move, Resize, Seats
 from phalanx.model.resources import MILLI
 from phalanx.model.snapshot import Snapshot
+
+#: By their numbers: looked up for everybody in every pass, and an enum looks dearly.
+_GUESTS = tuple(Guest)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,10 +88,11 @@ class Occupant:
     def surplus(self, role: int) -> int:
         """Members of a role above its least."""
         # Rule 8 (surplus): what is above the minimum is on loan, whether or not the gang is preemptible.
-        sizes = self.gang.roles[role].sizes
+        allowed, has = self.gang.roles[role].sizes.allowed, self.sizes[role]
+        if len(allowed) < 2 or self.exact or self.gone:
+            return 0
         # Never negative: what a promised date needs may be more than it has.
-        least = max(sizes.least, min(self.floor, self.sizes[role]))
-        return self.sizes[role] - least if sizes.elastic and not self.exact and not self.gone else 0
+        return has - max(allowed[0], min(self.floor, has) if self.floor else 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +103,12 @@ class Release:
     seats: tuple[Seats, ...]
     cause: Cause
     whole: bool
+
+
+def is_counted_on(occupant: Occupant, at_us: int) -> bool:
+    """Whether its seats were counted as free at a reserved start before anybody was asked to give them back."""
+    # Given back twice, its seats would be free twice at that start, and somebody would be let in over the reservation.
+    return occupant.end_us <= at_us or bool(occupant.guest)
 
 
 class Reclaimable:
@@ -117,12 +128,15 @@ class Reclaimable:
         self.occupants: list[Occupant] = []
         self._soft = soft
         self._seats: dict[int, dict[int, Seats]] | None = None
-        rows = soft.nonzero()[0].tolist()
-        if rows:
-            ends = expected_ends(running, snapshot.now_us).tolist()
-            self.occupants = [self._occupant(row, ends[row]) for row in rows]
+        rows = soft.nonzero()[0]
+        if len(rows):
+            ends = expected_ends(running, snapshot.now_us)
+            columns = (running.gang, running.queue, running.user, running.priority, running.start_us, ends)
+            # Column by column: one element of an array at a time is many times as slow to read.
+            values = [column[rows].tolist() for column in (*columns, running.guest, running.members)]
+            facts = zip(rows.tolist(), *values, strict=True)
             # By gang number: row numbers depend on who came and went, and must not decide who is chosen.
-            self.occupants.sort(key=lambda occupant: occupant.number)
+            self.occupants = [self._occupant(*each) for each in sorted(facts, key=itemgetter(1))]
         self.by_number = {occupant.number: occupant for occupant in self.occupants}
 
     @property
@@ -131,31 +145,23 @@ class Reclaimable:
         return any(occupant.guest is Guest.SURPLUS for occupant in self.occupants)
 
     def _read(self, row: int) -> tuple[Seats, ...]:
-        """Seats of everybody here are read at once, when they are first asked for."""
+        """Seats of everybody here are read at once, when they are first asked for, unless somebody has them at hand."""
+        if self.snapshot.seats_of is not None:
+            return self.snapshot.seats_of(int(self.snapshot.running.gang[row]))
         if self._seats is None:
             self._seats = read_seats(self.snapshot, self._soft)
         by_role = self._seats[row]
         return tuple(by_role[role] for role in range(len(by_role)))
 
-    def _occupant(self, row: int, end_us: int) -> Occupant:
-        running, number = self.snapshot.running, int(self.snapshot.running.gang[row])
+    def _occupant(self, row: int, number: int, *facts: int) -> Occupant:
+        queue, user, priority, start_us, end_us, guest, members = facts
         gang = self.snapshot.gangs[number]
         # The column counts all roles together.
-        sizes = (int(running.members[row]),) if len(gang.roles) == 1 else sizes_of(self._read(row))
+        sizes = (members,) if len(gang.roles) == 1 else sizes_of(self._read(row))
+        exact = number in self.snapshot.pins
+        where, kind = self._read, _GUESTS[guest]
         return Occupant(
-            row=row,
-            number=number,
-            gang=gang,
-            queue=int(running.queue[row]),
-            user=int(running.user[row]),
-            priority=int(running.priority[row]),
-            start_us=int(running.start_us[row]),
-            end_us=end_us,
-            guest=Guest(int(running.guest[row])),
-            read=self._read,
-            had=sizes,
-            sizes=sizes,
-            exact=number in self.snapshot.pins,
+            row, number, gang, queue, user, priority, start_us, end_us, kind, where, sizes, sizes, exact=exact
         )
 
     # ------------------------------------------------------------------ cost

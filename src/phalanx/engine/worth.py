@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from phalanx.model.gang import Gang
-from phalanx.perfmodel.speedup import Speedup, speedup_at
+from phalanx.perfmodel.speedup import Speedup, Table, speedup_at
 
 #: Nothing is planned for shorter than this.
 SHORTEST_US = 1
@@ -60,8 +60,13 @@ class Prospect:
 
     def __post_init__(self) -> None:
         """Work out what does not change with the size."""
+        if isinstance(self.curve, Table):
+            self._speed = dict(self.curve.points)  # most sizes that are asked for were measured
         self._work = self.left_us * self.speed(self.members)
-        least = sum(role.sizes.least for role in self.gang.roles if role.sizes.elastic)
+        roles = self.gang.roles
+        least = (
+            sum(role.sizes.least for role in roles if role.sizes.elastic) if roles[1:] else roles[0].sizes.allowed[0]
+        )
         self.least_us = max(float(SHORTEST_US), self.waits_us + self._work / self.speed(least))
 
     def speed(self, members: int) -> float:
@@ -74,7 +79,8 @@ class Prospect:
     def expected_us(self, members: int) -> float:
         """Until it is done, with so many members from now on."""
         pause = self.pause_us if members != self.members else 0
-        return max(float(SHORTEST_US), self.waits_us + pause + self._work / self.speed(members))
+        expected_us = self.waits_us + pause + self._work / self.speed(members)
+        return expected_us if expected_us > SHORTEST_US else float(SHORTEST_US)
 
     def worth(self, members: int) -> float:
         """What so many members are worth to it."""

@@ -10,7 +10,7 @@ Times are integer microseconds, amounts integer engine units (`model.resources`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
-from phalanx.model.plan import DateVerdict, Reservation
+from phalanx.model.plan import DateVerdict, Reservation, Seats
 from phalanx.model.value import value
 from phalanx.model.window import Window
 
@@ -177,3 +177,5 @@ class Snapshot:
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
     default_length_us: int  # believed run time of a gang that states none
     hints: Hints  # for fast paths
+    # What the allocations say of a running gang, by number, from whoever has it at hand; None: read it from there.
+    seats_of: Callable[[int], tuple[Seats, ...]] | None = None

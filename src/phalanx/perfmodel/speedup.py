@@ -66,5 +66,7 @@ def _interpolate(points: tuple[tuple[int, float], ...], members: int) -> float:
     if at == len(points):
         return points[-1][1]
     (below_members, below_speed), (at_members, at_speed) = points[at - 1], points[at]
+    if members == at_members:  # as measured, without the rounding of a straight line
+        return at_speed
     share = (members - below_members) / (at_members - below_members)
     return below_speed + share * (at_speed - below_speed)

@@ -115,6 +115,25 @@ def test_steps_are_taken_whole():
     assert sizes(make("4 gpu=1", (coarse, (0,), 0.0))) == {"wide": 4}
 
 
+@pytest.mark.parametrize(
+    ("nodes", "most", "grows"),
+    [
+        (9, 12, None),  # one of eight is no quarter: whoever comes next would call it back
+        (10, 12, 10),
+        (11, 12, 11),  # once it is worth a pause, all there is
+        (9, 9, 9),  # nothing more will come for it
+    ],
+)
+def test_whoever_runs_pauses_for_a_quarter_or_for_its_largest_size(nodes, most, grows):
+    big = make_gang("big", f"4-{most} gpu=1", walltime=50_000)
+    state = make(f"{nodes} gpu=1", (big, tuple(range(8)), None))
+    assert sizes(state).get("big") == grows
+
+
+def test_whoever_starts_pauses_for_nothing_and_takes_the_last_one_too():
+    assert sizes(make("9 gpu=1", waiting=[(make_gang("big", "8-12 gpu=1", walltime=50_000), None)])) == {"big": 9}
+
+
 @pytest.mark.parametrize(("pause", "taker"), [(0, {"short": 3}), (5, {})])
 def test_what_is_given_without_a_pause_is_taken_in_the_same_plan(pause, taker):
     """With a pause the seats are empty later, which is an event; without one nothing would happen until an end."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from phalanx.control.spec.cluster import TOTAL_MAX
@@ -131,10 +132,18 @@ def _parse_role(inner: Fields, gang: Fields, name: str, levels: tuple[str, ...])
         if units * sizes.most > TOTAL_MAX:
             each.refuse(f"asks for more {kind} over all members than can be counted")
     # Instead of the gang's, not on top: a role that says where it goes says all of it.
-    shape = Shape(need, _parse_select(inner.get("select") or gang.get("select")),
-                  _parse_tolerate(inner.get("tolerate") or gang.get("tolerate")))  # fmt: skip
+    select = _parse_select(inner.get("select") or gang.get("select"))
+    shape = _share_shape(need, select, _parse_tolerate(inner.get("tolerate") or gang.get("tolerate")))
     own = inner.get("topology") if inner is not gang else None  # a flat gang's wish is kept on the gang
     return Role(name, sizes, shape, _parse_topology(own, levels))
+
+
+@lru_cache(maxsize=4096)
+def _share_shape(
+    need: tuple[tuple[str, int], ...], select: tuple[tuple[str, tuple[str, ...]], ...], tolerate: tuple[str, ...]
+) -> Shape:
+    # One object for what is equal: the engine looks shapes up at every step, and two objects are compared part by part.
+    return Shape(need, select, tolerate)
 
 
 def _parse_select(spot: Spot | None) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -122,20 +122,25 @@ class Walk:
         """The same turn by turn: below some dozens of turns that is cheaper than arrays."""
         dismissals, finder = self.dismissals, self.finder
         columns = (order, self.turns.key_index[order], self.turns.size[order])
+        modes, hopes = self.mode.tolist(), None
         for at, (turn, index, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            mode = self.mode[index]
+            mode = modes[index]
             # Those who fill in another order come later, in `run`.
             if mode == STOPPED or (mode == FILL and not fill):
                 continue
-            # Whoever may take room is dismissed only if that is known to fail as well.
-            none_free = mode == FILL and dismissals is not None and size > dismissals.ceiling(turn)
-            if none_free and (finder is None or not finder.list_hopes(order, self.mode)[at]):
-                continue
+            if mode == FILL and dismissals is not None and size > dismissals.ceiling(turn):
+                # Whoever may take room is dismissed only if that is known to fail as well.
+                if finder is not None and hopes is None:
+                    hopes = finder.hopes.list_few(order, self.mode)
+                if hopes is None or not hopes[at]:
+                    continue
             if finder is None and dismissals is not None and self._over_cap(turn, index, size):
                 continue
             self._visit(turn)
             if until_start and self.started[turn]:
                 return at + 1
+            # A visit may have blocked others, and what it took or gave back changes what they may hope for.
+            modes, hopes = self.mode.tolist(), None
         return len(order)
 
     def _over_cap(self, turn: int, index: int, size: int) -> bool:
@@ -152,7 +157,7 @@ class Walk:
             look &= self.turns.size[block] <= self.limit_caps[self.turns.queue[block], index]
         if self.finder is not None:
             # After the limits, which it lifts again: somebody below the same ceiling may make way.
-            look |= self.finder.might_help(block, self.mode, fill=fill)
+            look |= self.finder.hopes.might_help(block, self.mode, fill=fill)
         return look
 
     def _visit(self, turn: int) -> None:

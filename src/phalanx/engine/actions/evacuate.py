@@ -31,6 +31,8 @@ def evacuate(transaction: Transaction) -> None:
     """Write down who leaves; the session's view is as it will be afterwards."""
     session, reclaimable = transaction.session, transaction.reclaimable
     nodes = session.snapshot.nodes
+    if not session.snapshot.windows and not nodes.draining.any():
+        return
     # A node that is down has lost its members already: they are for `repair`, and are not sitting there any more.
     draining = nodes.draining & nodes.up
     # By the longest lead of anybody, to ask once whether there is anything to do: most cycles have windows far ahead.

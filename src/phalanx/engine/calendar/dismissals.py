@@ -96,6 +96,11 @@ class Dismissals:
         late = sums.at_us != NEVER and int(self.gone[turn]) > sums.at_us
         return late and int(self.turns.size[turn]) > sums.extra
 
+    def list_starts(self, gone_us: int) -> list[tuple[int, IntArray]]:
+        """Reserved starts that somebody who stays until then would see, each with what is free of every node at it."""
+        heads = self.ahead.heads[: self.ahead.level_of(gone_us)]
+        return [(head.start.at_us, head.start.view.free) for head in heads if head.start is not None]
+
     # ------------------------------------------------------------------ what was found out
 
     def known_start_us(self) -> int:

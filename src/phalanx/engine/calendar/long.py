@@ -244,7 +244,7 @@ class LongCalendar:
 
     def reserved_nodes(self) -> BoolArray:
         """Nodes on which somebody has a reservation, or a promise."""
-        return cover_nodes(len(self.session.fleet), self._list_promised())
+        return cover_nodes(len(self.session.fleet), [promised.seats for promised in self._list_promised()])
 
     def measure_kept(self) -> IntArray:
         """Reservation by reservation, each without what is given back on its nodes by then; windows keep nothing."""

@@ -34,6 +34,11 @@ from phalanx.model.reason import Code
 class RoomAhead(Protocol):
     """Room now and under the reservations: all that making room and growing need to know."""
 
+    @property
+    def dismissals(self) -> Dismissals | None:
+        """Who need not be looked at; None: every turn is visited."""
+        ...
+
     def trial(self, gone_us: int, exempt: Exempt, releases: Sequence[Release] = ()) -> View:
         """What may be used from now until `gone_us` if these releases were made. The view may be written to."""
         ...
@@ -64,11 +69,6 @@ class Calendar(RoomAhead, Protocol):
     """What the walk asks: may this turn start now, and if not, when."""
 
     gave_up: bool  # the last search for places ended undecided, for lack of steps
-
-    @property
-    def dismissals(self) -> Dismissals | None:
-        """Who need not be looked at; None: every turn is visited."""
-        ...
 
     @property
     def wake_us(self) -> int:

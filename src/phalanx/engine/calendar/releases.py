@@ -17,7 +17,7 @@ from phalanx.engine.kernels.release import NEVER, find_release, find_release_by_
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.reclaimable import Occupant
 from phalanx.engine.room.placement import First, NoPlace, Places, Wish, find_ceiling, place
-from phalanx.engine.room.seats import drop_tail, part_of, subtract_seats
+from phalanx.engine.room.seats import part_of, subtract_seats
 from phalanx.engine.room.view import View, find_need
 from phalanx.engine.session import Ends, PlacementKey, Session
 from phalanx.model.fleet import BoolArray, IntArray
@@ -47,80 +47,96 @@ def collect_ends(session: Session, pool: BoolArray | None = None, *, guests_leav
 
 
 def _collect_ends(session: Session, pool: BoolArray | None, *, guests_leave: bool) -> Ends:
-    snapshot = session.snapshot
-    alive, told = snapshot.allocations.alive, _list_told(session, pool, guests_leave=guests_leave)
+    snapshot, table = session.snapshot, session.snapshot.allocations
+    by_row = expected_ends(snapshot.running, snapshot.now_us)
+    told, lodging = _list_told(session, pool, guests_leave=guests_leave)
+    if lodging:
+        by_row = by_row.copy()
+        # The next microsecond and not now: its seats are busy at this instant, so that the owner cannot be told
+        # to start at once without sending it away.
+        by_row[lodging] = snapshot.now_us + 1
+    alive = table.alive
     if told:
-        rows_told = np.array([row for row, _ in told], dtype=np.int64)
         # Their rows in the snapshot are out of date or mean something else to the owner:
         # left in, they would be counted twice.
-        alive = alive & ~np.isin(snapshot.allocations.running, rows_told)
+        stale = np.zeros(len(by_row), dtype=np.bool_)
+        stale[[row for row, _ in told]] = True
+        alive = alive & ~stale[table.running]
     rows = alive.nonzero()[0]
-    end = expected_ends(snapshot.running, snapshot.now_us)[snapshot.allocations.running[rows]]
-    node = snapshot.allocations.node[rows]
-    taken, devices = snapshot.allocations.taken[rows], snapshot.allocations.devices[rows]
-    # Nothing was started or given back yet, and nobody is a guest: the snapshot's columns are the answer.
+    node, end = table.node[rows], by_row[table.running[rows]]
+    # Nothing was started or given back yet, and nobody leaves a part: the snapshot's columns are the answer.
     if not session.bound and not told:
-        return Ends(node, end, taken, devices)
-    nodes, ends, takens, all_devices = [node], [end], [taken], [devices]
+        return Ends(node, end, table.taken[rows], table.devices[rows])
     seated = [
         (find_need(session.fleet, gang.roles[seats.role].shape), seats, end_us)
         for form, places, end_us in session.bound
         for gang, seats_by_role in zip(form.gangs, places, strict=True)
         for seats in seats_by_role
     ]
-    for need, seats, end_us in [*seated, *((need, seats, end_us) for _, each in told for need, seats, end_us in each)]:
-        nodes.append(seats.nodes)
-        ends.append(np.full(len(seats.nodes), end_us))
-        takens.append(seats.counts[:, None] * need.vector)
-        all_devices.append(seats.devices)
-    return Ends(np.concatenate(nodes), np.concatenate(ends), np.concatenate(takens), np.concatenate(all_devices))
+    seated += [each for _, parts in told for each in parts]
+    # Said to be integers: of nobody at all NumPy would make a column of fractions, and with it all the others.
+    ends_at = np.array([at for _, _, at in seated], dtype=np.int64).repeat([len(each.nodes) for _, each, _ in seated])
+    return Ends(
+        np.concatenate([node, *(seats.nodes for _, seats, _ in seated)]),
+        np.concatenate([end, ends_at]),
+        np.concatenate([table.taken[rows], *(seats.counts[:, None] * need.vector for need, seats, _ in seated)]),
+        np.concatenate([table.devices[rows], *(seats.devices for _, seats, _ in seated)]),
+    )
 
 
 def _list_told(
     session: Session, pool: BoolArray | None, *, guests_leave: bool
-) -> list[tuple[int, list[tuple[Need, Seats, int]]]]:
-    """Running rows whose seats are not as the snapshot has them: changed in this plan, or guests.
+) -> tuple[list[tuple[int, list[tuple[Need, Seats, int]]]], list[int]]:
+    """Running rows whose seats are not as the snapshot has them, changed in this plan or partly left; and whole guests.
 
     A guest's seats count as free for the reservation above it: all of them, or its surplus.
     """
-    told = list(session.repaired.items())
+    told, lodging = list(session.repaired.items()), list[int]()
     if session.reclaimable is None:
-        return told
+        return told, lodging
     now = session.snapshot.now_us
     for occupant in session.reclaimable.occupants:
         # To everybody but the owner a guest is somebody who runs until its end.
-        guest = occupant.guest if guests_leave else Guest.NO
-        if not occupant.changed and not guest:
+        guest, changed = occupant.guest if guests_leave else Guest.NO, occupant.changed
+        if not changed and guest is not Guest.SURPLUS:
+            if guest:
+                lodging.append(occupant.row)
             continue
         seated = []
         for seats in () if occupant.gone else occupant.seats:
             need = session.need_of(occupant.gang, seats.role)
             if guest is not Guest.SURPLUS:
-                # The next microsecond and not now: its seats are busy at this instant, so that the owner cannot be told
-                # to start at once without sending it away.
                 seated.append((need, seats, now + 1 if guest else occupant.end_us))
                 continue
-            core = _keep_least(session, occupant, seats, pool)
-            seated += [(need, core, occupant.end_us), (need, subtract_seats(seats, core), now + 1)]
+            core, lent = _part_guest(session, occupant, seats, pool)
+            seated += [(need, core, occupant.end_us), (need, lent, now + 1)]
         told.append((occupant.row, seated))
-    return told
+    return told, lodging
 
 
-def _keep_least(session: Session, occupant: Occupant, seats: Seats, pool: BoolArray | None) -> Seats:
-    """What a guest with its surplus only still holds once the owner has come.
+def _part_guest(session: Session, occupant: Occupant, seats: Seats, pool: BoolArray | None) -> tuple[Seats, Seats]:
+    """What a guest with its surplus only still holds once the owner has come, and what it has given back.
 
     Whoever is called back is called back from where the owner needs room, not by rank: its last ranks may sit where
     the owner could never go, and a start that waits for those would be promised too late.
     """
     shape, surplus = occupant.gang.roles[seats.role].shape, occupant.surplus(seats.role)
-    if pool is None:
+    nodes, counts = seats.nodes.tolist(), seats.counts.tolist()
+    rows = list(range(len(nodes)))[::-1]
+    if pool is not None:
         # Whoever asks about no pool asks about all nodes, and then the last ranks are as good as any.
-        return drop_tail(session.fleet, shape, seats, surplus)
-    last_first = list(zip(seats.nodes.tolist(), seats.counts.tolist(), strict=True))[::-1]
-    leaving: dict[int, int] = {}
-    for node, count in sorted(last_first, key=lambda each: not pool[each[0]]):  # stable: the last of each kind first
-        leaving[node] = min(count, surplus - sum(leaving.values()))
-    return subtract_seats(seats, part_of(session.fleet, shape, seats, leaving))
+        rows.sort(key=lambda row: not pool[nodes[row]])  # stable: the last of each kind first
+    leaving = dict.fromkeys(rows, 0)
+    for row in rows:
+        leaving[row] = min(counts[row], surplus)
+        surplus -= leaving[row]
+    if session.view.shared:
+        gone = part_of(session.fleet, shape, seats, {nodes[row]: members for row, members in leaving.items()})
+        return subtract_seats(seats, gone), gone
+    # As long as no device was split nobody asks which ones end when, and to choose them costs more than all the rest.
+    lent = np.array([leaving[row] for row in range(len(nodes))], dtype=np.int64)
+    core = seats.counts - lent
+    return Seats(seats.role, seats.nodes, core, seats.devices), Seats(seats.role, seats.nodes, lent, seats.devices)
 
 
 def view_at(session: Session, ends: Ends, at_us: int) -> View:

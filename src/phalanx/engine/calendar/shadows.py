@@ -15,7 +15,7 @@ import numpy as np
 from phalanx.engine.calendar.releases import EarliestStart
 from phalanx.engine.kernels.devices import keep_devices
 from phalanx.engine.kernels.slots import Need
-from phalanx.engine.reclaimable import Release
+from phalanx.engine.reclaimable import Release, is_counted_on
 from phalanx.engine.room.placement import Places, retake
 from phalanx.engine.room.view import View, find_need
 from phalanx.engine.session import Session
@@ -91,7 +91,7 @@ class ShadowViews:
         """Seats given back are free later as well, unless that was counted on already."""
         for head in self.heads:
             assert head.start is not None
-            if not _counted_on(release, head.start.at_us):
+            if not is_counted_on(release.occupant, head.start.at_us):
                 for seats in release.seats:
                     need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
                     head.start.view.take_seats(need, seats, sign=-1)
@@ -146,7 +146,7 @@ class ShadowViews:
         """Room of some nodes with releases; at a later instant without those that are gone by then anyway."""
         free, devices = view.free[nodes].copy(), view.device_free[nodes].copy()
         for release in releases:
-            if at_us >= 0 and _counted_on(release, at_us):
+            if at_us >= 0 and is_counted_on(release.occupant, at_us):
                 continue
             for seats in release.seats:
                 need = find_need(self.session.fleet, release.occupant.gang.roles[seats.role].shape)
@@ -154,9 +154,3 @@ class ShadowViews:
                 free[at] += seats.counts[:, None] * need.vector
                 devices[at] += seats.devices
         return free, devices
-
-
-def _counted_on(release: Release, at_us: int) -> bool:
-    """Whether these seats were counted as free at an instant before anybody was asked to give them back."""
-    # Given back twice, its seats would be free twice at that start, and somebody would be let in over the reservation.
-    return release.occupant.end_us <= at_us or bool(release.occupant.guest)

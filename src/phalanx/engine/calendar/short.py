@@ -203,7 +203,10 @@ class ShortCalendar:
 
     def reserved_nodes(self) -> BoolArray:
         """Nodes on which a head will start."""
-        return cover_nodes(len(self.session.fleet), self.list_reservations())
+        self.look_ahead()
+        # From the places themselves: how long a head will stay there is not asked, and takes longer to find out.
+        places = [head.start.places for head in self.ahead.heads if head.start is not None]
+        return cover_nodes(len(self.session.fleet), places)
 
     def measure_kept(self) -> IntArray:
         """By the views themselves: of two devices free beside four that end in time, a head of five keeps one."""

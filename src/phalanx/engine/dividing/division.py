@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 
 from phalanx.engine.calendar.port import Calendar
 from phalanx.engine.curves import curve_of
-from phalanx.engine.dividing.balance import Balance, is_tempting, list_groups
+from phalanx.engine.dividing.balance import Balance, find_shift, list_groups
 from phalanx.engine.dividing.date_shares import Shares
 from phalanx.engine.dividing.growing import Growing
 from phalanx.engine.dividing.holders import ANY_SIZE, Holder
@@ -71,17 +71,38 @@ class Division:
 
     def _note_rests(self, holders: list[Holder]) -> None:
         """Nothing happens when a rest is over, so that nobody would look again: the plan has to say when (rule 5)."""
-        resting = [holder for holder in holders if holder.cool_us > self.now]
+        if not any(holder.cool_us > self.now for holder in holders):
+            return
+        looked_us = self._next_look_us()
+        resting = [holder for holder in holders if self.now < holder.cool_us <= looked_us]
         if not resting:
             return
         # Whoever could not use the end of its rest as things are now is woken by whatever changes them.
         idle = self.growing.count_idle()
-        wanted = [holder for holder in resting if holder.weight <= idle]
+        wanted = [holder for holder in resting if holder.next_units() <= idle]
         if len(wanted) < len(resting) and "shrink" in self.session.policy.takes:
             for group in list_groups(holders):
-                if is_tempting(group):
-                    wanted += [holder for holder in group if holder.cool_us > self.now]
+                # As if nobody rested. What is not worth moving now is looked at again with the next event: woken for
+                # whatever might tempt somebody, nine passes in ten found nothing to do.
+                tired = [holder for holder in group if self.now < holder.cool_us <= looked_us]
+                if tired and find_shift(group) is not None:
+                    wanted += tired
         self.wake_us = min([self.wake_us, *(holder.cool_us for holder in wanted)])
+
+    def _next_look_us(self) -> int:
+        """When seats that somebody is leaving are empty: that is an event, and everything is looked at anew."""
+        running = self.session.snapshot.running
+        # Claims begin when the last of those who leave is gone; seats that nobody claimed are free then.
+        claims = running.start_us[running.alive & (running.start_us > self.now)].tolist()
+        nobody = running.alive & (running.gang < 0)
+        left = (running.start_us + running.length_us)[nobody].tolist()
+        reclaimable = self.session.reclaimable
+        givers = (
+            [] if reclaimable is None else [each for each in reclaimable.occupants if each.changed and not each.gone]
+        )
+        # Whoever shrinks leaves after its pause; whoever grows has left nothing.
+        left += [self.now + each.gang.resize_pause_us for each in givers if sum(each.sizes) < sum(each.had)]
+        return min([at for at in (*claims, *left) if at > self.now], default=NEVER)
 
     def hand_out_shares(self, holders: list[Holder], coming: int) -> None:
         """The first part alone, which those ask for who tell people what their dates need."""
@@ -142,10 +163,10 @@ class Division:
             cool_us = int(snapshot.running.cool_until_us[occupant.row])
             if occupant.changed:  # its rest begins with this plan
                 cool_us = self.now + max(COOL_LEAST_US, COOL_PAUSES * occupant.gang.resize_pause_us)
-                self.wake_us = min(self.wake_us, cool_us)
                 # Who has been told of one size in this plan is not told of another; but whoever makes room for a start
                 # pays its pause already, and may give more with it.
                 if occupant.cause is not Cause.LOAN:
+                    self.wake_us = min(self.wake_us, cool_us)
                     continue
             holder = Holder(
                 occupant.number,
@@ -160,7 +181,7 @@ class Division:
                 occupant,
             )
             holder.guest, holder.resting, holder.told = occupant.guest, cool_us > self.now, occupant.changed
-            holder.cool_us = 0 if holder.told else cool_us
+            holder.cool_us = cool_us
             found.append(self._with_date(holder))
         return found
 
@@ -242,7 +263,10 @@ class Division:
             # No further than what is idle in all: larger sizes need not be tried, one by one, to find that out.
             most = min(holder.most, holder.members + idle // holder.weight)
             # A gang that starts pinned grows up to its wish here and no further; one that runs pinned is not here.
-            gain, size = holder.climb(holder.members, most if holder.pinned is None else min(most, holder.pinned))
+            most = most if holder.pinned is None else min(most, holder.pinned)
+            # Who starts pauses for nothing, and who has grown in this plan pauses for that already.
+            pauses = holder.occupant is not None and not holder.gained
+            gain, size = holder.climb(holder.members, most, pauses=pauses)
         if gain <= 0:
             return None
         gained = sum(seats.members for seats, _ in holder.gained)

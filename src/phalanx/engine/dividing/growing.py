@@ -13,7 +13,7 @@ from phalanx.engine.room.seats import add_seats, sizes_of
 from phalanx.engine.room.view import NOBODY, View
 from phalanx.engine.transaction import Transaction
 from phalanx.model.fleet import IntArray
-from phalanx.model.gang import Gang
+from phalanx.model.gang import Gang, Shape
 from phalanx.model.plan import Guest, Seats
 
 #: Whoever is still leaving seats later than this is not leaving for anybody here (strangers on a machine).
@@ -30,6 +30,7 @@ class Growing:
         # By how long the room must be good for: many growers ask the same, and a trial view is a copy of the cluster.
         self._views: dict[tuple[int, int], View] = {}
         self._ahead_us: int | None = None
+        self._weights: dict[Shape, int] = {}
 
     @property
     def ahead_us(self) -> int:
@@ -52,7 +53,13 @@ class Growing:
 
     def weigh_role(self, gang: Gang, role: int) -> int:
         """Units that a member of a role takes."""
-        each = self.session.need_of(gang, role).vector
+        shape = gang.roles[role].shape
+        found = self._weights.get(shape)
+        if found is None:
+            found = self._weights[shape] = self._weigh(self.session.need_of(gang, role).vector)
+        return found
+
+    def _weigh(self, each: IntArray) -> int:
         # Per device, and devices are column 0 where there are any: what is scarce is what a gain has to be worth.
         # Without devices, or for a role that asks for none, per unit of everything, or per member.
         return max(1, int(each.sum()) if self.session.fleet.device_column < 0 else int(each[0]) or 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,8 +12,9 @@ from phalanx.engine.worth import Prospect
 from phalanx.model.gang import Gang
 from phalanx.model.plan import Cause, Guest, Seats
 
-#: Sizes nearer to each other than this part of a gang are not told apart: a pause for one member of forty is wasted.
-STEP_PARTS = 8
+#: Sizes nearer to each other than this part of a gang are not told apart: a pause for one member of forty is wasted
+#: (decision 21).
+STEP_PARTS = 4
 #: No bound on a size.
 ANY_SIZE = 1 << 30
 
@@ -49,12 +51,14 @@ class Holder:
     weight: int = 1  # units that a member of its role takes
     members: int = 0  # of all its elastic roles
     _prospect: Prospect | None = None
+    _climbs: dict[tuple[int, int, bool], tuple[float, int]] = field(default_factory=dict)  # steps that were asked for
     _seats: tuple[Seats, ...] | None = None
 
     def __post_init__(self) -> None:
         """What is asked many times is worked out once."""
-        elastic = [index for index, role in enumerate(self.gang.roles) if role.sizes.elastic]
-        self.role, self.several = elastic[0], len(elastic) > 1
+        if len(self.gang.roles) > 1:
+            elastic = [index for index, role in enumerate(self.gang.roles) if role.sizes.elastic]
+            self.role, self.several = elastic[0], len(elastic) > 1
         self.weight = self.weigh_role(self.gang, self.role)
         self.members = elastic_members(self.gang, self.sizes)
 
@@ -74,6 +78,7 @@ class Holder:
         """It starts with what it has now, and pays its pause for whatever it gets later."""
         had, members = self.prospect, self.members
         left_us = had.left_us * had.speed(had.members) / had.speed(members)
+        self._climbs = {}
         self._prospect = Prospect(
             self.gang, had.curve, had.weigh, members, left_us, had.waits_us, self.gang.resize_pause_us
         )
@@ -97,34 +102,48 @@ class Holder:
             return self.members  # it is told of one size only, and had its turn at what was idle
         return max(self.share, self.least)
 
-    def list_larger(self, members: int, most: int = ANY_SIZE) -> list[int]:
-        """Sizes of its one role above a size, far enough from it and from each other to be worth a pause."""
+    def next_units(self) -> int:
+        """Units that its next size takes; of several roles that grow together, one member's."""
+        if self.several:
+            return self.weight
+        allowed = self.gang.roles[self.role].sizes.allowed
+        at = bisect_left(allowed, self.members + max(1, self.members // STEP_PARTS))
+        larger = allowed[min(at, len(allowed) - 1)]
+        return (larger - self.members) * self.weight if larger > self.members else ANY_SIZE
+
+    def list_larger(self, members: int, most: int = ANY_SIZE, *, pauses: bool = False) -> list[int]:
+        """Sizes of its one role above a size, far enough from it and from each other to be worth a pause.
+
+        `pauses`: it would have to pause for this step alone.
+        """
         found: list[int] = []
         last, most = members, min(most, self.ceiling)
         allowed = self.gang.roles[self.role].sizes.allowed
-        for size in allowed:
-            if size <= members:
-                continue
-            if size > most:
-                break
+        larger = allowed[bisect_right(allowed, members) : bisect_right(allowed, most)]
+        for size in larger:
             if size - last >= last // STEP_PARTS:
                 found.append(size)
                 last = size
-        # The largest is always one: who is offered 9 of 10 and could have 10 is offered 10.
-        top = next((size for size in reversed(allowed) if size <= most), members)
-        if top > last:
-            found.append(top)
+        # The largest is one as well: who could have 10 is not offered 9. But not if it is near and a pause of its own,
+        # since more may come. Whoever was called back from 28 to 27 grew again a minute later, and so on all day.
+        if larger and larger[-1] > last and (found or not pauses or larger[-1] == allowed[-1]):
+            found.append(larger[-1])
         return found
 
-    def climb(self, members: int, most: int = ANY_SIZE) -> tuple[float, int]:
+    def climb(self, members: int, most: int = ANY_SIZE, *, pauses: bool = False) -> tuple[float, int]:
         """The step up from a size that is worth most per unit, and to which size: curves need not be concave."""
-        best, worth, weight = (0.0, members), self.prospect.worth, self.weight
-        now = worth(members)
-        for size in self.list_larger(members, most):
-            gain = (worth(size) - now) / ((size - members) * weight)
-            if gain > best[0]:
-                best = (gain, size)
-        return best
+        asked = members, min(most, self.ceiling), pauses
+        found = self._climbs.get(asked)
+        if found is None:
+            found, worth, weight = (0.0, members), self.prospect.worth, self.weight
+            larger = self.list_larger(members, most, pauses=pauses)
+            now = worth(members) if larger else 0.0
+            for size in larger:
+                gain = (worth(size) - now) / ((size - members) * weight)
+                if gain > found[0]:
+                    found = (gain, size)
+            self._climbs[asked] = found
+        return found
 
     def fall(self) -> float:
         """What the next step down is worth, per unit."""

@@ -38,8 +38,9 @@ def choose_devices(fleet: Fleet, need: Need, nodes: IntArray, counts: IntArray, 
 def keep_devices(devices: MilliArray, amounts: IntArray) -> MilliArray:
     """The same devices with only as many left free as the amounts say; for nodes whose devices were never split."""
     # Which ones stay does not matter: without splits only their number is ever compared with what members ask for.
-    rank = (devices == MILLI).cumsum(axis=1)
-    return np.where(rank <= (amounts // MILLI)[:, None], devices, np.int16(0)).astype(np.int16)
+    rank = (devices == MILLI).cumsum(axis=1, dtype=np.int32)
+    kept: MilliArray = devices * (rank <= (amounts // MILLI)[:, None])
+    return kept
 
 
 def _share_devices(room: MilliArray, share: int, count: int, taken: MilliArray) -> None:

@@ -27,6 +27,7 @@ class Need:
     columns: tuple[int, ...]  # kinds asked for
     amounts: tuple[int, ...]  # units of each, beside `columns`
     vector: IntArray  # the same over all kinds
+    units: tuple[int, ...]  # ... as plain numbers
     share: int  # thousandths of one device if it asks for part of one, else 0
     whole: int  # whole devices asked for
     missing: str | None  # a kind that no node of the fleet has
@@ -50,6 +51,7 @@ def compile_need(fleet: Fleet, shape: Shape) -> Need:
         columns=columns,
         amounts=tuple(int(vector[column]) for column in columns),
         vector=vector,
+        units=tuple(vector.tolist()),
         # A share and whole devices exclude each other: 1.5 devices is bad input and never gets here (rule 15, shares).
         share=device if device < MILLI else 0,
         whole=device // MILLI,

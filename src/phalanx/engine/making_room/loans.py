@@ -294,11 +294,13 @@ def _as_releases(fleet: Fleet, loans: list[Loan], counts: dict[tuple[int, int], 
         by_node = {node: count for (at, node), count in counts.items() if at == index}
         role, seats = loan.occupant.gang.roles[loan.role], loan.occupant.seats[loan.role]
         leaving = part_of(fleet, role.shape, seats, by_node)
-        left = subtract_seats(seats, leaving)
+        stays = seats.members - leaving.members
         # Down and never up: more leave than were counted, and places are only gained by it.
-        allowed = [size for size in role.sizes.allowed if size <= left.members]
+        allowed = [size for size in role.sizes.allowed if size <= stays]
         if not allowed or seats.members - allowed[-1] > loan.members:
             return None
-        left = drop_tail(fleet, role.shape, left, left.members - allowed[-1])
-        releases.append(Release(loan.occupant, (subtract_seats(seats, left),), loan.cause, whole=False))
+        if allowed[-1] < stays:
+            left = drop_tail(fleet, role.shape, subtract_seats(seats, leaving), stays - allowed[-1])
+            leaving = subtract_seats(seats, left)
+        releases.append(Release(loan.occupant, (leaving,), loan.cause, whole=False))
     return releases

@@ -7,6 +7,7 @@ Guests: the owner of the reservation they live under. Turns: an equal waiter tha
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from phalanx.engine.fairshare import leaves_guarantee, may_reclaim, may_reclaim_
 from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.making_room.loans import Loan
 from phalanx.engine.order.turns import Turns
-from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, units_of, vector_of
+from phalanx.engine.reclaimable import Occupant, Reclaimable, Release, is_counted_on, units_of, vector_of
 from phalanx.engine.room.seats import elastic_members
 from phalanx.engine.session import Session
 from phalanx.engine.worth import Prospect
@@ -27,6 +28,10 @@ from phalanx.model.plan import Cause, Guest
 
 #: A turn is changed only if saving and restoring cost less than this part of it.
 TURN_COST_PARTS = 20
+
+
+#: Queue, priority, and whether guests on its places leave for it: whoever has the same has the same rights.
+Rights = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +71,8 @@ def _next_below(gang: Gang, members: int) -> int:
     elastic = [role.sizes for role in gang.roles if role.sizes.elastic]
     if len(elastic) > 1:
         return max(sum(sizes.least for sizes in elastic), members - 1)
-    below = [size for size in elastic[0].allowed if size <= members - max(1, members // 8)]
-    return below[-1] if below else elastic[0].least
+    allowed = elastic[0].allowed
+    return allowed[max(0, bisect_right(allowed, members - max(1, members // 8)) - 1)]
 
 
 class Permits:
@@ -78,6 +83,7 @@ class Permits:
         self.session, self.reclaimable, self.policy = session, reclaimable, session.policy
         self.now = session.snapshot.now_us
         self.wake_us = NEVER  # a turn ends then
+        self._givers: tuple[tuple[int, int], list[tuple[Occupant, int, int]]] | None = None
         self._loans: dict[tuple[int, int, bool], tuple[tuple[int, int], list[Loan]]] = {}
 
     def claimant(self, turns: Turns, turn: int, asked: IntArray, *, owner: bool) -> Claimant:
@@ -101,45 +107,74 @@ class Permits:
             known = self._loans[asks] = (stamp, self._list_loans(who))
         return list(known[1])
 
-    def measure_reach(self, who: Claimant, column: int) -> int:
-        """No less than all that it might be given of a kind, whatever guarantees, time and places then forbid."""
-        takes, total = self.policy.takes, 0
-        for occupant in self.reclaimable.occupants:
-            if occupant.gone or occupant.moved:
+    def measure_reach(self, rights: Rights, column: int, at_us: int = -1) -> int:
+        """No less than all that it might be given of a kind, whatever guarantees, time and places then forbid.
+
+        `at_us`: at a reserved start, beside what is counted on there.
+        """
+        takes, turn, total = self.policy.takes, self.policy.quantum_us is not None, 0
+        preempts, reclaims, shrinks = "preempt" in takes, "reclaim" in takes, "shrink" in takes
+        queue, priority, owner = rights
+        for occupant, surplus, everything in self._list_givers(column):
+            if at_us >= 0 and is_counted_on(occupant, at_us):
                 continue
-            same = occupant.queue == who.queue
-            over = same and who.priority > occupant.priority and "preempt" in takes
-            victim = occupant.gang.preemptible and (over or (not same and "reclaim" in takes))
-            turn = self.policy.quantum_us is not None
-            whole = victim or turn or (who.owner and occupant.guest is Guest.WHOLE)
-            if not whole and not self.may_borrow_from(who, occupant):
-                continue
-            for role, size in enumerate(occupant.sizes):
-                members = size if whole else occupant.surplus(role)
-                if members:
-                    total += members * int(self.session.need_of(occupant.gang, role).vector[column])
+            same, guest = occupant.queue == queue, owner and occupant.guest
+            over = (preempts and priority > occupant.priority) if same else reclaims
+            if turn or guest is Guest.WHOLE or (over and occupant.gang.preemptible):
+                total += everything
+            elif surplus and (guest or (shrinks and self._stands_above(rights, occupant))):
+                total += surplus
         return total
+
+    def _list_givers(self, column: int) -> list[tuple[Occupant, int, int]]:
+        """Everybody who is there, with what its surplus and all of it take of a kind; anew when anything changes."""
+        # Starts take from what is free, and nobody grows before the walk is over: only releases change what they have.
+        stamp = self.session.taken_back, column
+        if self._givers is None or self._givers[0] != stamp:
+            found = []
+            for occupant in self.reclaimable.occupants:
+                if occupant.gone or occupant.moved:
+                    continue
+                surplus = everything = 0
+                for role, size in enumerate(occupant.sizes):
+                    units = self.session.need_of(occupant.gang, role).units[column]
+                    surplus += units * occupant.surplus(role)
+                    everything += units * size
+                found.append((occupant, surplus, everything))
+            self._givers = stamp, found
+        return self._givers[1]
 
     def _list_loans(self, who: Claimant) -> list[Loan]:
         found: list[Loan] = []
         present = [occupant for occupant in self.reclaimable.occupants if not (occupant.gone or occupant.moved)]
         lending = [occupant for occupant in present if self.may_borrow_from(who, occupant)]  # before anything is taken
-        if not lending:
+        if len(lending) > 1:
+            lending.sort(key=self._giving_order)
+        if all(occupant.queue == who.queue for occupant in lending):
+            # Inside one queue there are no sides, and no guarantee that anything could leave (rule 8).
+            for occupant in lending:
+                found += [loan for role in range(len(occupant.sizes)) if (loan := self._lend(who, occupant, role))]
             return found
         # Each is judged as if those before it had given: a guarantee covers all of a queue's gangs together.
         with self.session.standing.trial() as charge:
-            for occupant in sorted(lending, key=self._giving_order):
-                # The cause decides which checks follow: an owner takes from its guests whatever
-                # guarantees and policies say (rule 8).
-                cause = Cause.GUEST if who.owner and occupant.guest else Cause.LOAN
+            for occupant in lending:
                 for role in range(len(occupant.gang.roles)):
-                    members = self._within_guarantee(who, occupant, role)
-                    if members > 0:
-                        found.append(Loan(occupant, role, members, cause))
+                    loan = self._lend(who, occupant, role)
+                    if loan is not None:
+                        found.append(loan)
                         # All that it may give and not what it will give, which is known later: two gangs of a queue may
                         # then offer less together than they could, and never more.
-                        charge(occupant.queue, -self.session.need_of(occupant.gang, role).vector * members)
+                        charge(occupant.queue, -self.session.need_of(occupant.gang, role).vector * loan.members)
         return found
+
+    def _lend(self, who: Claimant, occupant: Occupant, role: int) -> Loan | None:
+        # The cause decides which checks follow: an owner takes from its guests whatever
+        # guarantees and policies say (rule 8).
+        cause = Cause.GUEST if who.owner and occupant.guest else Cause.LOAN
+        members = occupant.surplus(role)
+        if members and occupant.queue != who.queue:
+            members = self._within_guarantee(who, occupant, role)
+        return Loan(occupant, role, members, cause) if members > 0 else None
 
     def _giving_order(self, occupant: Occupant) -> tuple[int, bool, float, int]:
         if self.policy.grows and occupant.gang.elastic:
@@ -147,7 +182,8 @@ class Permits:
             prospect = prospect_of(self.session, occupant)
             had = elastic_members(occupant.gang, occupant.sizes)
             less = _next_below(occupant.gang, had)
-            weight = units_of(self.session.fleet, occupant.gang, occupant.sizes) / had
+            one = len(occupant.sizes) == 1  # then what a member takes is what one takes
+            weight = units_of(self.session.fleet, occupant.gang, (1,) if one else occupant.sizes) / (1 if one else had)
             lost = (prospect.worth(had) - prospect.worth(less)) / ((had - less) * weight) if less < had else 0.0
             return occupant.priority, self._would_be_late(occupant, had, less), float(f"{lost:.12e}"), -occupant.number
         pause = occupant.gang.resize_pause_us * units_of(self.session.fleet, occupant.gang, occupant.sizes)
@@ -168,12 +204,14 @@ class Permits:
         # that take nothing otherwise (rule 8).
         if who.owner and occupant.guest:
             return True
-        if "shrink" not in self.policy.takes:
-            return False
-        if occupant.queue == who.queue:
+        return "shrink" in self.policy.takes and self._stands_above((who.queue, who.priority, who.owner), occupant)
+
+    def _stands_above(self, rights: Rights, occupant: Occupant) -> bool:
+        queue, priority, _ = rights
+        if occupant.queue == queue:
             # Equal is enough here, unlike for evictions: surplus is on loan, and its gang goes on.
-            return who.priority >= occupant.priority
-        return self.session.standing.better(who.queue, occupant.queue)
+            return priority >= occupant.priority
+        return self.session.standing.better(queue, occupant.queue)
 
     def _within_guarantee(self, who: Claimant, occupant: Occupant, role: int) -> int:
         """How many members of a role may go without leaving the victim's side below its guarantee."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from phalanx.engine.calendar.port import RoomAhead
 from phalanx.engine.calendar.releases import find_start
 from phalanx.engine.curves import curve_of
 from phalanx.engine.kernels.release import NEVER
+from phalanx.engine.making_room.hopes import HUGE, Hopes
 from phalanx.engine.making_room.loans import DOMAINS_TRIED, Loan, SeatsWanted, call_back, call_back_tails
 from phalanx.engine.making_room.moves import find_moves
 from phalanx.engine.making_room.permits import Permits
@@ -39,7 +39,6 @@ from phalanx.perfmodel.speedup import scaled_us
 
 #: Up to so many candidates the best set of victims is found by trying all; beyond, by dropping the superfluous.
 EXACT_VICTIMS = 10
-HUGE = 1 << 60
 #: Nobody is woken for less than this.
 LATER_US = 1_000_000
 
@@ -65,47 +64,18 @@ class RoomFinder:
         self.transaction = Transaction(session, reclaimable, calendar)
         self.policy, self.now = session.policy, session.snapshot.now_us
         self.wake_us = NEVER  # somebody waits for an instant, not for an event
-        pending = session.snapshot.pending
-        # Gangs of one queue, priority and placement key have the same rights over the same places: if one found
-        # nothing, a larger one will not. That is what keeps a long queue from searching once per gang.
-        columns = turns.queue.tolist(), pending.priority[turns.rows].tolist(), turns.key_index.tolist()
-        classes: dict[tuple[int, int, int], int] = {}
-        numbers = [classes.setdefault(kind, len(classes)) for kind in zip(*columns, strict=True)]
-        self._class = np.array(numbers, dtype=np.int64)
-        # The least size that found no help, for those who fill and those who do not, by class of equal rights;
-        # of those who fill, only for whoever stays at least as long.
-        self._failed = np.full((2, len(classes)), HUGE, dtype=np.int64)
-        # Fillers differ in one more way: who stays shorter may fit before the shadow where a longer one did not.
-        self._stayed = np.zeros_like(self._failed)
         self.reach = RoomReach(session, turns, self.permits)
-        self._hopes: tuple[tuple[int, int], IntArray, list[bool]] | None = None
-
-    def forget(self) -> None:
-        """Room was given back: whoever failed may try again."""
-        # `_stayed` may keep what it says: it is read only together with a size that failed.
-        self._failed[:] = HUGE
-
-    def might_help(self, block: IntArray, mode: npt.NDArray[np.int8], *, fill: bool) -> BoolArray:
-        """Turns for which taking has not failed yet; `mode` of their keys: 0 to be visited, 1 to fill."""
-        modes = mode[self.turns.key_index[block]]
-        looked = (modes == 0) | ((modes == 1) & fill)
-        # Modes above 1 are not looked at; the index must exist all the same.
-        at = np.minimum(modes, 1), self._class[block]
-        gone = np.where(self.turns.proven[block], self.turns.length_us[block], HUGE)
-        known: BoolArray = (self.turns.size[block] >= self._failed[at]) & (gone >= self._stayed[at])
-        wanted: BoolArray = looked & ~known
-        return self.reach.keep(block, at[0], wanted)
-
-    def list_hopes(self, order: IntArray, mode: npt.NDArray[np.int8]) -> list[bool]:
-        """The same of turns that fill, as plain numbers, looked up once until somebody gives or takes."""
-        if self._hopes is None or self._hopes[0] != self.reach.stamp or self._hopes[1] is not order:
-            self._hopes = self.reach.stamp, order, self.might_help(order, mode, fill=True).tolist()
-        return self._hopes[2]
+        self.hopes = Hopes(turns, self.reach)
 
     def _in_reach_beside(self, turn: int, offer: Offer) -> bool:
         """The same of what is free beside the reservations that are ahead of it for as long as it stays."""
-        beside = self.calendar.trial(self.calendar.gone_us(turn, offer), self.turns.key_of(turn).exempt)
-        return self.reach.has(turn, filling=True, beside=beside)
+        gone_us = self.calendar.gone_us(turn, offer)
+        # Of a reserved start first: what ends by then, and guests, are counted on there, so that most who stay past it
+        # could be given everything and would still be in its way.
+        ahead = self.calendar.dismissals
+        if ahead is not None and not all(self.reach.has_then(turn, *start) for start in ahead.list_starts(gone_us)):
+            return False
+        return self.reach.has(turn, filling=True, beside=self.calendar.trial(gone_us, self.turns.key_of(turn).exempt))
 
     def find(self, turn: int, key: PlacementKey, *, filling: bool) -> RoomFound | None:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
@@ -113,22 +83,18 @@ class RoomFinder:
             return None
         # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
         offer = list_offers(self.session, self.turns, turn)[-1]
-        row = int(filling), int(self._class[turn])
         # Without a stated length nothing proves an end, so it stays for ever as far as
         # a reservation is concerned (rule 7).
         stays = offer.length_us if self.turns.proven[turn] else HUGE
-        if offer.size >= self._failed[row] and stays >= self._stayed[row]:
+        if self.hopes.is_gone(turn, offer.size, stays, filling=filling):
             return None
         if filling and not self._in_reach_beside(turn, offer):
             return None
         found = _Search(self, turn, key, offer, filling=filling).run()
-        stricter = not filling or self._failed[row] == HUGE or stays <= self._stayed[row]
         # Whether a turn is over depends on who asks, and a promise on its own time: those are searched one by one.
         alike = self.policy.quantum_us is None and not self.policy.keep
-        # One pair per class is remembered, the smallest size with the shortest stay. Only a pair that refuses at least
-        # as much as the old one may replace it, or what is known would be lost with every failure.
-        if found is None and alike and offer.size <= self._failed[row] and stricter:
-            self._failed[row], self._stayed[row] = offer.size, stays if filling else 0
+        if found is None and alike:
+            self.hopes.give_up(turn, offer.size, stays, filling=filling)
         return found
 
     def commit(self, taken: RoomFound, beneficiary: int) -> None:
@@ -142,7 +108,7 @@ class RoomFinder:
             self.transaction.lift(Release(occupant, occupant.seats, Cause.LOAN, whole=True))
             occupant.gone, occupant.moved, occupant.cause, occupant.seats = False, True, None, seats
         # Room came back, and with it everybody's chances: a failure is known to last only while room shrinks.
-        self.forget()
+        self.hopes.revive()
 
     def _note_guest(self, release: Release) -> None:
         """A guest with its surplus only, that can be evicted, is one altogether once its least is left there."""

@@ -8,18 +8,17 @@ places and topology only take away from it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from phalanx.engine.making_room.permits import Permits
+from phalanx.engine.making_room.permits import Permits, Rights
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.room.view import View
 from phalanx.engine.session import Session
 from phalanx.model.fleet import BoolArray, IntArray
-
-_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class RoomReach:
@@ -30,8 +29,9 @@ class RoomReach:
         self.session, self.turns, self.permits = session, turns, permits
         # One kind is enough to say no, and what everybody asks for is devices.
         self._column = max(0, session.fleet.device_column)
-        # No stamp is negative: what is asked first is measured.
-        self._measured, self._sums = (-1, -1), _NOTHING
+        # No stamp is negative: what is asked first is measured. By whether those who ask fill, and their rights.
+        self._measured: tuple[int, int] = (-1, -1)
+        self._sums: dict[tuple[bool, int], int] = {}
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -45,50 +45,76 @@ class RoomReach:
         reach = self._measure(turn, filling=filling)
         if beside is not None:
             # Free now, and kept for a reservation for as long as this one would stay.
-            free, column = self.session.view.free, self._column
-            reach -= int((free[:, column] - beside.free[:, column])[self.session.in_service].sum())
-        return int(self._asked[turn]) <= reach
+            reach -= self._count(self.session.view.free) - self._count(beside.free)
+        return self._asked[turn] <= reach
+
+    def list_having(self, turns: Sequence[int], modes: Sequence[int]) -> list[bool]:
+        """The same of a few turns, as plain numbers; `modes`: 0 of those who do not fill, 1 of those who do."""
+        rights, asked, found = self.rights, self._asked, []
+        # In one loop with what it needs at hand: a call for every turn of every pass was a twentieth of all time.
+        sums: dict[tuple[int, int], int] = {}
+        for turn, mode in zip(turns, modes, strict=True):
+            if mode > 1:
+                found.append(False)
+                continue
+            at = mode, rights[turn]
+            reach = sums.get(at)
+            if reach is None:
+                reach = sums[at] = self._measure(turn, filling=mode == 1)
+            found.append(asked[turn] <= reach)
+        return found
+
+    def has_then(self, turn: int, at_us: int, free: IntArray) -> bool:
+        """Whether a turn that fills would find enough at a reserved start too, given all that is not free by then."""
+        reach = self._count(free) + self.permits.measure_reach(self._rights_of(turn, owner=False), self._column, at_us)
+        return self._asked[turn] <= reach
 
     def keep(self, block: IntArray, filling: npt.NDArray[np.int8], wanted: BoolArray) -> BoolArray:
         """Those of the wanted turns of a block for whom there might be enough; `filling`: 1 for those who fill."""
         # By columns: a block has many turns and few rights, and each of these is measured once.
-        sums, at = self._known(), (filling, self._rights[block])
-        for index in np.flatnonzero(wanted & (sums[at] < 0)).tolist():
-            # Asked again: the one before it may have been of the same rights.
-            if sums[at[0][index], at[1][index]] < 0:
-                self._measure(int(block[index]), filling=bool(filling[index]))
-        kept: BoolArray = wanted & (self._asked[block] <= sums[at])
+        kept, (rights, asked) = wanted.copy(), (column[block] for column in self._columns)
+        for pair in {*zip(filling[wanted].tolist(), rights[wanted].tolist(), strict=True)}:
+            alike = wanted & (filling == pair[0]) & (rights == pair[1])
+            first = int(block[int(alike.argmax())])
+            kept[alike] = asked[alike] <= self._measure(first, filling=bool(pair[0]))
         return kept
 
     @cached_property
-    def _rights(self) -> IntArray:
+    def rights(self) -> list[int]:
         """By turn: who are of one queue and priority have the same rights over everybody."""
         # Of several gangs that start together the last one's, as `Permits.claimant` takes it.
         priority = self.session.snapshot.pending.priority[self.turns.rows]
         known: dict[tuple[int, int], int] = {}
         pairs = zip(self.turns.queue.tolist(), priority.tolist(), strict=True)
-        return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
+        return [known.setdefault(pair, len(known)) for pair in pairs]
 
     @cached_property
-    def _asked(self) -> IntArray:
+    def _columns(self) -> tuple[IntArray, IntArray]:
+        """Rights and what is asked as columns, for those who look over many turns at once."""
+        return np.array(self.rights, dtype=np.int64), np.array(self._asked, dtype=np.int64)
+
+    @cached_property
+    def _asked(self) -> list[int]:
         """By turn: what it asks of the kind that is counted."""
         by_one = self.turns.counted_by_one(self.session, self._column)
-        asked: IntArray = by_one[self.turns.key_index] * self.turns.size
+        asked: list[int] = (by_one[self.turns.key_index] * self.turns.size).tolist()
         return asked
-
-    def _known(self) -> IntArray:
-        """What was measured since anybody gave or took: of those who do not fill and who do, by rights; else -1."""
-        if self._measured != self.stamp:
-            self._measured = self.stamp
-            self._sums = np.full((2, int(self._rights.max(initial=-1)) + 1), -1, dtype=np.int64)
-        return self._sums
 
     def _measure(self, turn: int, *, filling: bool) -> int:
         """The sum for one turn."""
-        sums, at = self._known(), (int(filling), int(self._rights[turn]))
-        if sums[at] < 0:
+        stamp = self.session.taken_back, self.session.charged
+        if self._measured != stamp:
+            self._measured, self._sums = stamp, {}
+        found = self._sums.get((filling, self.rights[turn]))
+        if found is None:
             # One speaks for all of its rights: what it might be given does not depend on how much it asks.
-            who = self.permits.claimant(self.turns, turn, _NOTHING, owner=not filling)
-            free = int(self.session.view.free[self.session.in_service, self._column].sum())
-            sums[at] = free + self.permits.measure_reach(who, self._column)
-        return int(sums[at])
+            rights = self._rights_of(turn, owner=not filling)
+            found = self._count(self.session.view.free) + self.permits.measure_reach(rights, self._column)
+            self._sums[filling, self.rights[turn]] = found
+        return found
+
+    def _count(self, free: IntArray) -> int:
+        return int(np.add.reduce(free[:, self._column], where=self.session.in_service))
+
+    def _rights_of(self, turn: int, *, owner: bool) -> Rights:
+        return int(self.turns.queue[turn]), int(self.session.snapshot.pending.priority[self.turns.rows[turn]]), owner

@@ -6,7 +6,8 @@ that join come last. Nothing here looks for room; that is for `placement` and `e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from phalanx.engine.kernels.slots import Need
 from phalanx.engine.room.view import find_need
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Gang, Shape
-from phalanx.model.plan import Reservation, Seats
+from phalanx.model.plan import Seats
 from phalanx.model.resources import DEVICE_KIND, MILLI
 
 
@@ -25,11 +26,11 @@ def subtract_seats(seats: Seats, gone: Seats) -> Seats:
     # By node, since both list nodes in an order of their own.
     at = {node: index for index, node in enumerate(seats.nodes.tolist())}
     counts, devices = seats.counts.copy(), seats.devices.copy()
-    for node, count, taken in zip(gone.nodes.tolist(), gone.counts.tolist(), gone.devices, strict=True):
-        index = at.get(node)
-        if index is not None:
-            counts[index] = max(0, int(counts[index]) - count)
-            devices[index] = np.maximum(devices[index] - taken, 0)
+    there = gone.nodes.tolist()
+    rows = [row for row, node in enumerate(there) if node in at]
+    mine = [at[there[row]] for row in rows]
+    counts[mine] = np.maximum(counts[mine] - gone.counts[rows], 0)
+    devices[mine] = np.maximum(devices[mine] - gone.devices[rows], 0)
     # A node with nobody left is no seat: masks and reservations are read off the nodes.
     kept = counts > 0
     return Seats(seats.role, seats.nodes[kept], counts[kept], devices[kept])
@@ -67,6 +68,8 @@ def sizes_of(seats: tuple[Seats, ...]) -> tuple[int, ...]:
 def elastic_members(gang: Gang, sizes: tuple[int, ...]) -> int:
     """Members that the speed-up counts: those of the elastic roles."""
     # Rule 6: curves are stated in members of the elastic roles. A parameter server beside them makes nobody quicker.
+    if len(sizes) == 1:  # most gangs, and asked of every elastic one in every pass
+        return sizes[0] if len(gang.roles[0].sizes.allowed) > 1 else 0
     return sum(size for role, size in zip(gang.roles, sizes, strict=True) if role.sizes.elastic)
 
 
@@ -117,13 +120,11 @@ def drop_tail(fleet: Fleet, shape: Shape, seats: Seats, members: int) -> Seats:
     return subtract_seats(seats, part_of(fleet, shape, seats, counts))
 
 
-def cover_nodes(nodes: int, reservations: Iterable[Reservation]) -> BoolArray:
-    """A mask of the nodes that any of these reservations names."""
+def cover_nodes(nodes: int, reserved: Iterable[Sequence[Sequence[Seats]]]) -> BoolArray:
+    """A mask of the nodes that any of these places, each of gangs that start together, are on."""
     mask = np.zeros(nodes, dtype=np.bool_)
-    for reservation in reservations:
-        for per_gang in reservation.seats:
-            for seats in per_gang:
-                mask[seats.nodes] = True
+    for seats in chain.from_iterable(chain.from_iterable(reserved)):
+        mask[seats.nodes] = True
     return mask
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -164,9 +165,8 @@ class View:
 
 def find_need(fleet: Fleet, shape: Shape) -> Need:
     """The shape over this fleet's kinds, worked out once per fleet."""
-    found = fleet.needs.get(shape)
     # Kept by the fleet and not by the view: there are several views a cycle, and a new fleet has other columns.
-    if not isinstance(found, Need):
-        found = compile_need(fleet, shape)
-        fleet.needs[shape] = found
+    found = cast("Need | None", fleet.needs.get(shape))
+    if found is None:
+        found = fleet.needs[shape] = compile_need(fleet, shape)
     return found
