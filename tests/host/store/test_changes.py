@@ -73,7 +73,7 @@ def test_everything_is_there_after_a_restart(opened, job):
         InsertJobs(1000, "k", [job(), job(name="b")]),
         PutRun(RunRecord("1.1", 1, 1, 1, "starting", "boot", b"[0]", b"{}", b"{}")),
         AddEvents([EventRecord(1, "submit", 5, 1.5, b"{}")]),
-        PutMeta("mark", b"x"),
+        PutMeta("mark", b"7"),
         AddEstimate(1, 5, 10, 8, 12, predicted=True),
     )
     store.close_now()
@@ -85,7 +85,7 @@ def test_everything_is_there_after_a_restart(opened, job):
     assert again.find_key(1000, "k") == [1, 2]
     assert again.runs() == [RunRecord("1.1", 1, 1, 1, "starting", "boot", b"[0]", b"{}", b"{}")]
     assert again.events() == [EventRecord(1, "submit", 5, 1.5, b"{}", 1)]
-    assert again.meta("mark") == b"x"
+    assert again.meta("mark") == b"7"
     assert again.estimates() == [EstimateRecord(1, 5, 10, 8, 12, predicted=True)]
     assert again.write_now(InsertJobs(1000, None, [job()])) == [[3]]
 

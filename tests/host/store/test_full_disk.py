@@ -62,7 +62,10 @@ def fill(disk: Path) -> Path:
 
 def submit_until_full(store, job) -> int:
     """Submit until one is refused; how many were taken."""
-    return repeat_until(StoreFull, lambda count: store.write_now(InsertJobs(1000, f"k{count}", [job(run=b"x" * 2000)])))
+    return repeat_until(
+        StoreFull,
+        lambda count: store.write_now(InsertJobs(1000, f"k{count}", [job(run=b'{"x":"%s"}' % (b"x" * 2000))])),
+    )
 
 
 def test_a_full_disk_refuses_submits_and_takes_exits(small_disk, opened, job):
@@ -127,10 +130,12 @@ def test_even_without_ballast_nothing_that_was_promised_is_lost(small_disk, open
     (home / "ballast").unlink()
     hog = fill(small_disk)
     taken = submit_until_full(store, job)
-    repeat_until(StoreFull, lambda _: store.write_now(AddEvents([EventRecord(1, "x", 1, 1.0, bytes(3000))])))
+    repeat_until(
+        StoreFull, lambda _: store.write_now(AddEvents([EventRecord(1, "x", 1, 1.0, b'{"x":"%s"}' % (b"x" * 3000))]))
+    )
     promised = len(store.events(limit=10_000))
     hog.unlink()
-    store.write_now(AddEvents([EventRecord(1, "x", 1, 1.0, b"")]))
+    store.write_now(AddEvents([EventRecord(1, "x", 1, 1.0, b"{}")]))
     assert not store.full
     store.close_now()
     again = opened(home)

@@ -66,7 +66,11 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_there(home, clock, cli
         # A write is all there or not at all: its jobs, what they run, its event.
         assert {len(found) for found in jobs.values()} == {JOBS_PER_WRITE}
         assert events == set(jobs)
-        assert all(blobs[record.id].startswith(name.encode()) for name, found in jobs.items() for record in found)
+        assert all(
+            blobs[record.id].startswith(b'{"name":"%s' % name.encode())
+            for name, found in jobs.items()
+            for record in found
+        )
         # Beyond what was acknowledged there is at most what was under way: one write of each client.
         new = jobs.keys() - first_by_key.keys() - unacknowledged
         assert len(new) <= clients

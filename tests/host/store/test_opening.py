@@ -45,9 +45,9 @@ def test_nobody_else_can_read_the_files(store, home, job):
     store.backup()
     files = [path for path in home.rglob("*") if path.is_file()]
     assert {path.name for path in files} >= {"phalanx.db", "phalanx.db-wal", "phalanx.db-shm", "ballast"}
-    assert len(files) == 5
+    assert len(files) == 7
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (home, home / "backups")} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (home, home / "backups", home / "redo")} == {0o700}
 
 
 def test_a_database_that_was_opened_up_is_closed_again(opened, home):
@@ -61,7 +61,7 @@ def test_one_file_is_left_after_a_clean_end(opened, home, job):
     store = opened()
     fill(store, job, "a")
     store.close_now()
-    assert sorted(path.name for path in home.iterdir()) == ["ballast", "phalanx.db"]
+    assert sorted(path.name for path in home.iterdir()) == ["ballast", "phalanx.db", "redo"]
     assert integrity(home / "phalanx.db") == "ok"
 
 
@@ -281,23 +281,23 @@ def test_damage_with_a_backup_goes_back_to_it_loudly(opened, home, job, how):
         case "garbage":
             database.write_bytes(b"\x5a" * 50_000)
     again = opened()
-    assert names(again) == {"before"}
+    assert names(again) == {"before", "after"}
     assert str(copy) in again.restored
-    assert "lost" in again.restored
+    assert "6, 7, 8, 9, 10" in again.restored
     assert again.problem == again.restored
     kept = [path for path in home.iterdir() if ".broken-" in path.name]
     assert len(kept) == 1
     assert str(kept[0]) in again.restored
     # Ids 6 to 10 were given to somebody: they do not come again.
     [[number]] = again.write_now(InsertJobs(1000, None, [job(name="new")]))
-    assert number == 5 + backups.NUMBERS_SKIPPED + 1
+    assert number == 10 + backups.NUMBERS_SKIPPED + 1
     assert again.load_run(number)
     assert copy.exists()
     again.close_now()
     assert integrity(database) == "ok"
     third = opened()
     assert third.restored is None
-    assert names(third) == {"before", "new"}
+    assert names(third) == {"before", "after", "new"}
 
 
 def test_the_newest_good_backup_is_taken(opened, home, job):
@@ -312,7 +312,7 @@ def test_the_newest_good_backup_is_taken(opened, home, job):
         connection.execute("PRAGMA user_version = 99")
     damage(home / "phalanx.db")
     again = opened()
-    assert names(again) == {"a"}
+    assert names(again) == {"a", "b", "c"}
     assert str(copies[0]) in again.restored
     assert not list(home.glob("*.part"))
 

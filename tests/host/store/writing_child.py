@@ -22,7 +22,7 @@ class Clock:
 
 def make_job(name: str) -> JobRecord:
     """A job whose run blob needs pages of its own now and then."""
-    blob = name.encode() * (1 + 97 * (sum(name.encode()) % 50))
+    blob = b'{"name":"%s"}' % (name.encode() * (1 + 97 * (sum(name.encode()) % 50)))
     return JobRecord(
         uid=1, gid=1, user="ada", name=name, queue="q", state="pending", gang=b"{}", options=b"{}", submit_us=0,
         submit_wall=0.0, run=blob,

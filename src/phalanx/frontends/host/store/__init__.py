@@ -3,6 +3,7 @@
 from phalanx.frontends.host.store.faults import StoreBroken, StoreFull
 from phalanx.frontends.host.store.store import Store, open_store
 from phalanx.frontends.host.store.stored_rows import (
+    VOID_US,
     AddEstimate,
     AddEvents,
     Change,
@@ -19,6 +20,7 @@ from phalanx.frontends.host.store.stored_rows import (
 )
 
 __all__ = [
+    "VOID_US",
     "AddEstimate",
     "AddEvents",
     "Change",

@@ -6,7 +6,7 @@ takes nobody with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import assert_never
 
@@ -41,10 +41,12 @@ _FRESH = _COLUMNS.index("submit_wall") + 1
 _FRESH_REST = JobRecord.__struct_defaults__[-len(_COLUMNS[_FRESH:]) - 1 : -1]
 
 
-def apply_group(connection: SqlConnection, writes: Iterable[Sequence[Change]]) -> list[Outcome]:
+def apply_group(connection: SqlConnection, writes: Sequence[Sequence[Change]]) -> list[Outcome]:
     """Apply the writes in order, in one durable transaction; an error that is nobody's own fails all and is raised."""
     outcomes: list[Outcome] = []
     connection.execute("BEGIN IMMEDIATE")
+    if len(writes) == 1:
+        return [_apply_alone(connection, writes[0])]
     for changes in writes:
         connection.execute("SAVEPOINT one")
         try:
@@ -57,6 +59,19 @@ def apply_group(connection: SqlConnection, writes: Iterable[Sequence[Change]]) -
         connection.execute("RELEASE one")
     connection.execute("COMMIT")
     return outcomes
+
+
+def _apply_alone(connection: SqlConnection, changes: Sequence[Change]) -> Outcome:
+    """One write inside the open transaction, which needs no savepoint: there is nobody whom it could take with it."""
+    try:
+        outcome: list[object] = [apply_change(connection, change) for change in changes]
+    except Exception as error:
+        if find_fault(error) is not Fault.OWN or not connection.in_transaction:
+            raise
+        connection.execute("ROLLBACK")
+        return error
+    connection.execute("COMMIT")
+    return outcome
 
 
 def apply_change(connection: SqlConnection, change: Change) -> object:

@@ -11,14 +11,15 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from phalanx.frontends.host.store import schema
 from phalanx.frontends.host.store.ballast import BALLAST_BYTES
-from phalanx.frontends.host.store.database import connect, connect_reader
+from phalanx.frontends.host.store.database import connect, connect_checker, connect_reader
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, StoreFull, find_fault
+from phalanx.frontends.host.store.redo import Replayed, folder_of, replay
 
 #: Ids and sequence numbers that were given after the backup are not known; none may be given twice, because run
 #: directories and followers of events go by them.
@@ -32,6 +33,11 @@ def list_backups(folder: Path) -> list[Path]:
 
 def _read_number(path: Path) -> int:
     return int(path.name.partition("-")[0])
+
+
+def newest_number(folder: Path) -> int:
+    """Of the newest copy; 0 if there is none."""
+    return max(map(_read_number, list_backups(folder)), default=0)
 
 
 def write_backup(database: Path, folder: Path, *, keep: int, wall_s: float) -> Path:
@@ -86,7 +92,8 @@ def restore_backup(database: Path, folder: Path, *, wall_s: float) -> str | None
             with closing(connect_reader(path)) as source:
                 if not 0 < schema.read_version(source) <= len(schema.MIGRATIONS):
                     continue
-                _copy(source, restoring, _skip_numbers)
+                told: list[Replayed] = []
+                _copy(source, restoring, lambda copy: _catch_up(copy, folder_of(database), _read_number(path), told))  # noqa: B023
         except (sqlite3.DatabaseError, StoreBroken) as error:
             if find_fault(error) is Fault.CORRUPT or isinstance(error, StoreBroken):
                 continue  # damaged too; an older one may be good
@@ -95,13 +102,25 @@ def restore_backup(database: Path, folder: Path, *, wall_s: float) -> str | None
         restoring.rename(database)
         sync_folder(database.parent)
         return (
-            f"The backup {path} is in use; what was written after it is lost, except what run directories tell. "
+            f"The backup {path} is in use. {told[0].say()} "
             f"The old file is kept as {aside}; new job ids begin {NUMBERS_SKIPPED} higher."
         )
     return None
 
 
-def _skip_numbers(connection: sqlite3.Connection) -> None:
+def _catch_up(copy: sqlite3.Connection, folder: Path, number: int, told: list[Replayed]) -> None:
+    told.append(replay(copy, folder, number))
+    skip_numbers(copy)
+
+
+def skip_numbers(connection: sqlite3.Connection) -> None:
+    """None that may have been given already is given again."""
+    for table in ("job", "event"):  # without a row of its own, a table begins with 1
+        connection.execute(
+            "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0"
+            " WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",
+            (table,),
+        )
     connection.execute("UPDATE sqlite_sequence SET seq = seq + ?", (NUMBERS_SKIPPED,))
 
 
@@ -119,13 +138,43 @@ def _set_aside(database: Path, stamp: str) -> Path:
 
 def find_damage(connection: sqlite3.Connection) -> str | None:
     """What SQLite finds wrong with a database."""
+    found = _check(connection, "quick_check(1)")
+    return None if found == ["ok"] else found[0]
+
+
+def find_index_damage(connection: sqlite3.Connection) -> bool:
+    """Whether indices of a database whose tables are in order say something else than these; they can be made anew."""
+    return _check(connection, "integrity_check(1)") != ["ok"]
+
+
+def _check(connection: sqlite3.Connection, pragma: str) -> list[str]:
+    # What it says may quote what it found, which need not be text.
+    before, connection.text_factory = connection.text_factory, lambda data: data.decode(errors="backslashreplace")
     try:
-        found: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        return [row[0] for row in connection.execute(f"PRAGMA {pragma}").fetchall()]
+    except UnicodeDecodeError:
+        return ["what SQLite says of it is no text"]  # an error quotes what was found
     except sqlite3.DatabaseError as error:
         if find_fault(error) is Fault.CORRUPT:
-            return str(error)
+            return [str(error)]
         raise
-    return None if found == "ok" else found
+    finally:
+        connection.text_factory = before
+
+
+def is_behind_backups(database: Path, folder: Path) -> bool:
+    """Whether the newest readable backup knows of more than the database does."""
+    for path in list_backups(folder):
+        with suppress(sqlite3.Error):
+            return _count_given(connect_checker(database)) < _count_given(connect_reader(path))
+    return False
+
+
+def _count_given(connection: sqlite3.Connection) -> int:
+    """How many numbers were given to jobs and events."""
+    with closing(connection):
+        found: int = connection.execute("SELECT ifnull(sum(seq), 0) FROM sqlite_sequence").fetchone()[0]
+        return found
 
 
 def create_private(path: Path) -> None:

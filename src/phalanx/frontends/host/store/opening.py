@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import sqlite3
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 
 from phalanx.frontends.host.store import schema
 from phalanx.frontends.host.store.backups import (
+    NUMBERS_SKIPPED,
     create_private,
     find_damage,
+    find_index_damage,
+    is_behind_backups,
     list_backups,
     restore_backup,
+    skip_numbers,
     sync_folder,
     write_backup,
 )
 from phalanx.frontends.host.store.ballast import Ballast
 from phalanx.frontends.host.store.database import connect, connect_checker, prepare_writer, write_checkpoint
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, explain, find_fault
+from phalanx.frontends.host.store.log_witness import LogLoss, find_loss, read_witness
+from phalanx.frontends.host.store.redo import catch_up, folder_of, list_redo
+from phalanx.frontends.host.store.soundness import mend
 
 
 def prepare_directory(directory: Path) -> None:
@@ -80,31 +89,97 @@ def open_database(path: Path, folder: Path, ballast: Ballast, wall_s: float) -> 
 
 def _open_whole(path: Path, folder: Path, wall_s: float) -> tuple[sqlite3.Connection, str | None]:
     """Open the database; in place of a damaged or vanished one, the newest good backup."""
+    before = read_witness(path)
     damage = _find_trouble(path, folder)
-    story = None
-    if damage is not None:
-        restored = restore_backup(path, folder, wall_s=wall_s)
-        if restored is None:
-            raise StoreBroken(
-                "corrupt",
-                f"The database {path} is damaged ({damage}), and {folder} has no good backup.",
-                f"To save what can be read: `sqlite3 {path} .recover | sqlite3 saved.db`. "
-                f"To begin with no jobs: `mkdir {path}.broken && mv {path}* {path}.broken/`.",
-            )
-        story = f"The database {path} was damaged ({damage}). {restored}"
+    loss = find_loss(before, read_witness(path)) if damage is None else None
+    if loss is not None and loss.pages and not loss.outdated and is_behind_backups(path, folder):
+        damage = f"its log has lost {loss.pages} pages, and the newest backup knows of more than what is left"
+    stories = [] if loss is None or damage is not None else [_tell_loss(path, loss, wall_s)]
+    if damage is None:
+        try:
+            connection, mended = _open_writer(path, folder, wall_s, loss=loss)
+            return connection, " ".join([*stories, *mended]) or None
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if isinstance(error, sqlite3.Error) and find_fault(error) is not Fault.CORRUPT:
+                raise
+            damage = str(error)  # what no check has found, reading every row has
+    stories = [_restore(path, folder, damage, wall_s)]
+    connection, mended = _open_writer(path, folder, wall_s, restored=True)
+    return connection, " ".join([*stories, *mended])
+
+
+def _restore(path: Path, folder: Path, damage: str, wall_s: float) -> str:
+    restored = restore_backup(path, folder, wall_s=wall_s)
+    if restored is None:
+        raise StoreBroken(
+            "corrupt",
+            f"The database {path} is damaged ({damage}), and {folder} has no good backup.",
+            f"To save what can be read: `sqlite3 {path} .recover | sqlite3 saved.db`. "
+            f"To begin with no jobs: `mkdir {path}.broken && mv {path}* {path}.broken/`.",
+        )
+    return f"The database {path} was damaged ({damage}). {restored}"
+
+
+def _tell_loss(path: Path, loss: LogLoss, wall_s: float) -> str:
+    """Keep the damaged log for people, and out of the way if what is left of it would do harm."""
+    log = path.with_name(path.name + "-wal")
+    aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall_s))}-wal")
+    kept = "nothing of it is left"
+    if log.exists():
+        aside.unlink(missing_ok=True)
+        shutil.copy(log, aside)
+        kept = f"it is kept as {aside}"
+    if loss.outdated:
+        # Every page up to the last checkpoint is in the database file, newer than what these frames hold.
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    what = "nothing that was acknowledged is missing"
+    if loss.pages:
+        what = (
+            f"the {loss.pages} pages that were acknowledged last are lost from it (new jobs, or what became of others)"
+        )
+    return (
+        f"The log of the database {path} was damaged: {what}; {kept}, and new job ids begin {NUMBERS_SKIPPED} higher."
+    )
+
+
+def _catch_up(connection: sqlite3.Connection, path: Path, loss: LogLoss | None) -> list[str]:
+    """What the second record knows and the database has lost."""
+    lost = loss is not None and loss.pages > 0
+    found = catch_up(connection, folder_of(path), lost=lost)
+    if found is not None and lost:
+        return [found.say()]
+    if found is not None:
+        return [f"The end of the database {path} was lost, as when its log is damaged. {found.say()}"]
+    return ["Look at `phalanx ps -a` and submit what is missing again."] if lost else []
+
+
+def _open_writer(
+    path: Path, folder: Path, wall_s: float, *, loss: LogLoss | None = None, restored: bool = False
+) -> tuple[sqlite3.Connection, list[str]]:
+    """The connection that writes, and what had to be mended. After a loss no number that was given is given again."""
+    stories = list[str]()
     connection = connect(path)
     try:
         prepare_writer(connection)
         if 0 < schema.read_version(connection) < len(schema.MIGRATIONS):
             write_backup(path, folder, keep=len(list_backups(folder)) + 1, wall_s=wall_s)
         schema.migrate(connection)
+        if loss is not None:
+            skip_numbers(connection)
+        if not restored:
+            stories += _catch_up(connection, path, loss)
+        if find_index_damage(connection):
+            connection.execute("REINDEX")
+            stories.append(f"Indices of the database {path} were damaged; they were made anew, and nothing is lost.")
+        stories += mend(connection, path, folder, wall_s)
         # After a failed fsync the log may be whole in memory and not on the disk. What is read from it is written
         # down elsewhere before anything new is put behind it.
         write_checkpoint(connection, "TRUNCATE")
     except BaseException:
         connection.close()
         raise
-    return connection, story
+    return connection, stories
 
 
 def _find_trouble(path: Path, folder: Path) -> str | None:
@@ -135,4 +210,7 @@ def _find_trouble(path: Path, folder: Path) -> str | None:
             )
         if version == 0 and list_backups(folder):
             return "it is missing or empty"
+        if version == 0:  # begun anew: what is told of another one has nothing to do with it
+            for old in list_redo(folder_of(path)):
+                old.unlink(missing_ok=True)
         return find_damage(connection)

@@ -7,16 +7,18 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from phalanx.frontends.host.ports import Clock
 from phalanx.frontends.host.store import queries
-from phalanx.frontends.host.store.backups import write_backup
+from phalanx.frontends.host.store.backups import newest_number, write_backup
 from phalanx.frontends.host.store.ballast import Ballast
 from phalanx.frontends.host.store.database import connect_reader
-from phalanx.frontends.host.store.faults import Fault, explain, find_fault, refuse_closed
+from phalanx.frontends.host.store.faults import Fault, StoreBroken, StoreFull, explain, find_fault, refuse_closed
 from phalanx.frontends.host.store.opening import open_database, prepare_directory
+from phalanx.frontends.host.store.redo import Redo, folder_of
 from phalanx.frontends.host.store.stored_rows import (
     Change,
     EstimateRecord,
@@ -55,7 +57,11 @@ class Store:
         self._reader = connect_reader(self._path)
         self._reading = threading.Lock()
         self._closed = False
-        self._writer = Writer(connection, self._path, ballast)
+        self._redo = Redo(folder_of(self._path), newest_number(self._folder))
+        self._writer = Writer(connection, self._path, ballast, self._redo)
+        if story is not None:  # what was put together anew is worth a copy before anything else happens to it
+            with suppress(StoreBroken, StoreFull):
+                self.backup()
 
     @property
     def full(self) -> bool:
@@ -103,6 +109,7 @@ class Store:
         """Copy the database and rotate the copies. Holds up the calling thread, not the writers."""
         with self._backing_up:
             try:
+                self._redo.begin(newest_number(self._folder) + 1)
                 return write_backup(self._path, self._folder, keep=self._backups, wall_s=self._clock.wall_s())
             except (sqlite3.Error, OSError) as error:
                 fault = find_fault(error) if isinstance(error, sqlite3.Error) else Fault.IO
@@ -119,6 +126,7 @@ class Store:
             self._closed = True
             self._reader.close()
         self._writer.close()
+        self._redo.close()
 
     # ------------------------------------------------------------- reading
 

@@ -157,9 +157,13 @@ class AddEstimate:
     predicted: bool
 
 
+#: Instead of the instant of a start: somebody held the job, and its estimates can never be judged.
+VOID_US: Final = -1
+
+
 @dataclass(slots=True)
 class CloseEstimate:
-    """The job started: all open estimates of it can be judged now."""
+    """The job started, or `VOID_US`: all open estimates of it can be judged now."""
 
     job: int
     actual_us: int

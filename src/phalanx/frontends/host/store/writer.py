@@ -20,6 +20,7 @@ from phalanx.frontends.host.store.applying import Outcome, apply_group
 from phalanx.frontends.host.store.ballast import Ballast, has_room
 from phalanx.frontends.host.store.database import write_checkpoint
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, explain, find_fault, refuse_closed, refuse_full
+from phalanx.frontends.host.store.redo import Redo
 from phalanx.frontends.host.store.stored_rows import Change, InsertJobs
 
 #: Writes in one commit; a bound on how long the first of them waits for the last.
@@ -41,8 +42,9 @@ class Write(NamedTuple):
 class Writer:
     """The thread, its queue and its connection."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, ballast: Ballast) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, ballast: Ballast, redo: Redo) -> None:
         """Takes the connection over and closes it in the end."""
+        self._redo = redo
         self._connection = connection
         self._path = path
         self._ballast = ballast
@@ -84,10 +86,18 @@ class Writer:
         group, going = self._take()
         try:
             outcomes = self._commit([write.changes for write in group])
+            self._note(group, outcomes)
         except Exception as error:  # noqa: BLE001 - the boundary of the thread: whoever waits must hear of it
             outcomes = self._break(Fault.IO, error, len(group))
         _send_answers(group, outcomes)
         return going
+
+    def _note(self, group: Sequence[Write], outcomes: Sequence[Outcome]) -> None:
+        """Into the second record, before anybody hears of it."""
+        done = zip(group, outcomes, strict=True)
+        self._redo.note(
+            ((write.changes, results) for write, results in done if not isinstance(results, Exception)), full=self.full
+        )
 
     def _take(self) -> tuple[list[Write], bool]:
         """Everything that waits now, at least one write; and whether there will be more."""
