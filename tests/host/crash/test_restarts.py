@@ -126,6 +126,29 @@ def test_eviction_by_the_plan_gives_the_seats_to_whom_they_were_promised(daemon)
     daemon.check_quiet()
 
 
+@pytest.mark.parametrize("speaks", [False, True], ids=["by a signal", "by a word"])
+def test_evicted_saved_and_gone_while_no_daemon_was_there_it_runs_again(daemon, speaks):
+    """It exits with 0, as who saves does, and nobody but its shim sees that."""
+    daemon.start()
+    wait = 'while [ ! -e "$STARTS.saved" ]; do sleep 0.02; done; exit 0'
+    saves = f"""[ "$PHALANX_ATTEMPT" = 2 ] && exit 0; trap '{wait}' TERM; while :; do sleep 0.02; done"""
+    run = {"on_preempt": "requeue", "grace_s": 30}
+    job = daemon.post(daemon.steady({"min": 1, "max": 2}, run=run))["id"] if speaks else daemon.submit(saves, run=run)
+    daemon.wait_started(job, 2)
+    if speaks:
+        until(lambda: daemon.act(job, "resize", {"members": 2}).status == 200, "all to speak")
+    until(lambda: daemon.act(job, "preempt").status == 200, "it to be running")
+    daemon.kill()
+    (daemon.folder / "starts.saved").touch()
+    until(lambda: daemon.story(job).done, "its end")
+    assert {end[1:] for end in daemon.story(job).exits.values()} == {(0, None)}
+    daemon.start()
+    daemon.wait_started(job, 2, attempt=2)
+    daemon.let_end()
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
+
+
 def test_fewer_devices_than_before_do_not_end_a_running_job(daemon):
     daemon.start()
     job = daemon.submit(HELD, 4)

@@ -6,7 +6,9 @@ the tests of the core drive it through a fake.
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -20,6 +22,11 @@ def write_for_ever(file, size):
         file.write(b"x" * size)
 
 
+def make_for_ever(folder):
+    for number in itertools.count():
+        (folder / str(number)).touch()
+
+
 class Disk:
     """A small file system of its own, with nothing on it but one state directory."""
 
@@ -27,7 +34,7 @@ class Disk:
         self.path = path
         path.mkdir()
         made = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "phalanx-test", str(path)],
+            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700,nr_inodes=400", "phalanx-test", str(path)],
             check=False,
             capture_output=True,
         )
@@ -41,6 +48,15 @@ class Disk:
             for size in (1 << 20, 1 << 12, 1):
                 with pytest.raises(OSError, match="No space left"):
                     write_for_ever(filler, size)
+
+    def use_up_inodes(self):
+        """Room there is, and nothing can be made in it."""
+        (self.path / "many").mkdir()
+        with pytest.raises(OSError, match="No space left"):
+            make_for_ever(self.path / "many")
+
+    def give_inodes_back(self):
+        shutil.rmtree(self.path / "many")
 
     def make_room(self):
         (self.path / "filler").unlink()
@@ -116,6 +132,47 @@ def test_full_disk_refuses_submits_and_records_exits(disk, small):
     daemon.check_quiet()
 
 
+def fill_up(daemon, disk):
+    """Until submits are refused."""
+    disk.fill()
+    until(lambda: daemon.post(daemon.submission("true", 1)).status == 503, "a refusal")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("how", ["verb", "signal"])
+def test_a_stop_on_a_full_disk_is_a_stop(disk, small, how):
+    daemon = small.start()
+    running = daemon.submit(HELD)
+    daemon.wait_started(running, 2)
+    fill_up(daemon, disk)
+    if how == "verb":
+        assert daemon.stop() == 0
+    else:
+        daemon.process.terminate()
+        assert daemon.bury() == 0
+    daemon.check_logs()
+    assert "no backup was made at the end" in daemon.log()
+    disk.make_room()
+    daemon.start()
+    assert daemon.row(running)["state"] == "running"
+    daemon.let_end()
+    assert daemon.wait(running)["state"] == "completed"
+
+
+@ROOT_ONLY
+def test_who_waits_starts_by_itself_once_a_full_disk_has_room(disk, small):
+    """Nobody submits and nothing ends meanwhile: nothing is written that would notice."""
+    daemon = small.start()
+    running, waiting = daemon.submit(HELD, 4), daemon.submit("true", 4)
+    daemon.wait_started(running, 4)
+    fill_up(daemon, disk)
+    daemon.let_end()
+    assert daemon.wait(running)["state"] == "completed"
+    assert daemon.row(waiting)["state"] in ("pending", "starting")
+    disk.make_room()
+    until(lambda: daemon.started(waiting), lambda: f"the start:\n{daemon.row(waiting)}\n{daemon.log()}", limit_s=20)
+
+
 @ROOT_ONLY
 def test_full_disk_and_a_killed_daemon_lose_no_exit(disk, small):
     """The shim has taken the room for its journal when it began."""
@@ -144,6 +201,22 @@ def test_full_disk_does_not_stop_a_job_that_writes(disk, small):
     disk.fill()
     daemon.let_end()
     assert daemon.wait(job)["exit_code"] == 0
+
+
+@ROOT_ONLY
+def test_no_inodes_left_is_said_and_waited_for(disk, small):
+    daemon = small.start()
+    held = daemon.submit(HELD, 1)
+    daemon.wait_started(held, 1)
+    disk.use_up_inodes()
+    jobs = [daemon.submit("true", 1) for _ in range(5)]
+    told = until(lambda: daemon.get(f"/v1/jobs/{jobs[0]}/why")["reason"], "a reason")
+    until(lambda: "inodes" in daemon.get(f"/v1/jobs/{jobs[0]}/why")["reason"]["message"], lambda: f"the cause: {told}")
+    assert {daemon.row(job)["state"] for job in jobs} == {"pending"}
+    disk.give_inodes_back()
+    daemon.let_end()
+    for job in (held, *jobs):
+        assert daemon.wait(job)["state"] == "completed"
 
 
 # ---------------------------------------------------------------------- damaged
@@ -187,20 +260,53 @@ def test_damaged_database_is_restored_from_the_last_backup(daemon):
     daemon.check_quiet()
 
 
-def test_run_directory_that_vanishes_under_a_running_job(daemon):
+def test_what_was_accepted_since_the_backup_survives_a_damaged_database(make_daemon):
+    """Jobs that started since run on, jobs that wait still wait, and ends that nobody saw are counted."""
+    daemon = make_daemon(gpus=5).start()
+    old = daemon.submit(HELD, 1)
+    daemon.wait_started(old, 1)
+    assert daemon.stop() == 0  # which makes a backup
     daemon.start()
-    job = daemon.submit(HELD)
-    daemon.wait_started(job, 2)
-    shim = daemon.shim_of(job)
+    running = daemon.submit("trap '' TERM; " + HELD, 3)
+    (pids,) = [{start.pid for start in daemon.wait_started(running, 3)}]
+    daemon.wait_state(running, "running")
+    ended = daemon.submit("exit 3", 1)
+    daemon.wait(ended)
+    waiting = daemon.submit("true", 5, key="k")
     daemon.kill()
-    gone = daemon.state / "runs" / f"{job}.1"
-    gone.rename(daemon.folder / "elsewhere")
+    for path in daemon.state.glob("phalanx.db*"):
+        path.write_bytes(b"this is no database " * 500)
+    daemon.start()
+    problem = daemon.get("/v1/status")["store"]["problem"]
+    assert "damaged" in problem
+    assert f"{running}, {ended}, {waiting}" in problem
+    assert {daemon.row(job)["state"] for job in (old, running)} == {"running"}
+    assert pids <= set(daemon.marked(running)), "nobody was killed"
+    assert daemon.row(waiting)["state"] == "pending"
+    assert daemon.row(ended)["exit_code"] == 3
+    assert daemon.submit("true", 5, key="k") == waiting, "its key still stands for it"
+    daemon.let_end()
+    for job in (old, running, waiting):
+        assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
+
+
+@pytest.mark.parametrize("weak", [False, pytest.param(True, marks=ROOT_ONLY)], ids=["best", "weak"])
+@pytest.mark.parametrize("gone", ["its own", "all of them"])
+def test_run_directories_that_vanish_under_a_running_job(make_daemon, gone, weak):
+    """Its ranks run on, and their devices must be nobody else's until they do not."""
+    daemon = make_daemon(weak=weak).start()
+    job = daemon.submit("trap '' TERM; " + HELD, 4)
+    ranks = {start.pid for start in daemon.wait_started(job, 4)}
+    after = daemon.submit(f"for pid in {' '.join(map(str, ranks))}; do [ ! -e /proc/$pid/exe ] || exit 9; done", 4)
+    daemon.kill()
+    shutil.rmtree(daemon.state / "runs" / (f"{job}.1" if gone == "its own" else ""))
     daemon.start()
     answer = daemon.wait(job)
     assert answer["state"] == "failed"
     assert "run directory is gone" in daemon.get(f"/v1/jobs/{job}")["failure"]["why"]
-    os.kill(shim, 9)
-    daemon.let_end()
+    assert daemon.wait(after)["state"] == "completed", "nobody of the first is left when the second starts"
+    assert daemon.marked(job) == {}
 
 
 # ---------------------------------------------------------------------- not ours

@@ -76,10 +76,36 @@ def test_no_more_descriptors_is_waited_for(up):
     up.let_end()
     until(lambda: up.story(held).done, "the end of the first")
     until(lambda: "cannot be started" in up.log(), "a start that fails")
+    assert "no file descriptors left" in up.log(), "and not the installation"
+    assert up.row(job)["state"] == "pending"
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     assert up.wait(job)["state"] == "completed"
     assert len({start.attempt for start in up.started(job)}) == 1
     up.check_quiet()
+
+
+def limits_of(pid):
+    return resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+
+def test_a_daemon_takes_all_descriptors_it_can_get_and_members_get_what_was_usual(daemon):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        daemon.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    job = daemon.submit(HELD, 1)
+    (start,) = daemon.wait_started(job, 1)
+    assert limits_of(daemon.process.pid) == (before[1], before[1])
+    assert limits_of(daemon.shim_of(job))[0] == before[1], "it needs some for each of its members"
+    assert limits_of(start.pid) == (256, before[1])
+    daemon.let_end()
+    assert daemon.wait(job)["state"] == "completed"
+
+
+def test_a_program_that_does_not_exist_is_the_jobs_own_fault(up):
+    assert up.wait(up.submit(["/no/such/program"], 1))["exit_code"] == 127
 
 
 # ---------------------------------------------------------------------- ends that cross

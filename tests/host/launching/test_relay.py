@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
+import phalanx
+from phalanx.frontends.host.launching import spawning
 from phalanx.wire import MemberEnd, read_key
 
 
@@ -229,6 +233,22 @@ def test_who_does_not_read_is_hung_up_on(world, speak):
         assert len(deaf.heard) < 3000
         again = await speak(0).open()
         assert [message["type"] for message in await again.hear(2)] == ["welcome", "yield"]  # only the last counts
+
+    world.play(scenario)
+
+
+def test_the_protocol_outlives_the_package_that_the_shim_was_started_from(world, speak, tmp_path, monkeypatch):
+    """An upgrade in place removes files under a shim that has not been spoken to yet."""
+    package = tmp_path / "site" / "phalanx"
+    shutil.copytree(Path(phalanx.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(spawning, "SHIM", str(package / "frontends/host/shim/__main__.py"))
+
+    async def scenario():
+        launcher = world.launcher()
+        await world.start(launcher, "sleep 1000")
+        shutil.rmtree(package)
+        speaker = await speak(0).open()
+        assert (await speaker.hear(1))[0]["type"] == "welcome"
 
     world.play(scenario)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.frontends.host import containment
-from phalanx.frontends.host.launching import patience, read_log
+from phalanx.frontends.host.launching import patience, read_log, spawning
 from phalanx.frontends.host.ports import CannotStart
 
 
@@ -297,6 +297,26 @@ def test_a_shim_that_talks_nonsense_is_ended(world, tmp_path, says, monkeypatch)
         assert launcher._runs.list_names() == []
 
     world.play(scenario)
+
+
+def test_a_job_is_not_spared_when_memory_runs_out_because_its_daemon_is(world, tmp_path, monkeypatch):
+    """The unit gives the daemon a score of -500, and jobs had it too."""
+    told = tmp_path / "told"
+    told.write_text("-500\n", encoding="ascii")  # only a machine's own root may have such a score in earnest
+    monkeypatch.setattr(spawning, "OWN_OOM_SCORE", str(told))
+    own = Path("/proc/self/oom_score_adj")
+    before = own.read_text(encoding="ascii")
+
+    async def scenario():
+        await world.start(world.launcher(), "cat /proc/self/oom_score_adj")
+        await world.hear("empty")
+
+    try:
+        own.write_text("300", encoding="ascii")  # what is inherited without our doing anything
+        world.play(scenario)
+    finally:
+        own.write_text(before, encoding="ascii")
+    assert read_log(world.path / "1.1", 0)[0] == b"0\n"
 
 
 def test_a_shim_that_says_nothing_is_ended(world, tmp_path, monkeypatch, until):

@@ -35,11 +35,15 @@ MATRIX = {
     ("GET", "/v1/report/eta"): ("", None, ALL),
     ("GET", "/v1/gantt"): ("", None, ALL),
     ("GET", "/v1/config"): ("", None, ALL),
+    ("GET", "/v1/state"): ("", None, ALL),  # what ps -a and show tell of everybody, in the engine's words
     ("GET", "/metrics"): ("", None, ALL),
     ("GET", "/openapi.json"): ("", None, ALL),
 }
 #: Tried elsewhere: streams and the end of the daemon by hand below and in test_identity.py, as submits are.
 APART = {("GET", "/v1/events"), ("POST", "/v1/down"), ("POST", "/v1/jobs")}
+#: Verbs over several jobs, which are refused one by one: the job of ada's that each is tried on.
+OVER_SEVERAL = {"cancel": "waiting", "hold": "waiting", "release": "held"}
+APART |= {("POST", f"/v1/{verb}") for verb in OVER_SEVERAL}
 #: What nobody else may change, whatever they try.
 KEPT = ("name", "user", "state", "priority", "members_min", "members_max", "attempt", "queue")
 
@@ -86,6 +90,25 @@ def test_matrix(shared, route, who):
     finally:
         if job:
             ada.act(job, "cancel")
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("verb", OVER_SEVERAL)
+def test_of_several_jobs_each_is_asked_for(shared, verb, who):
+    job, ada = make_job(shared, OVER_SEVERAL[verb]), shared.by(ADA)
+    before = ada.row(job)
+    try:
+        for ref in (str(job), f"{job}-{job}"):
+            reply = shared.by(WHO[who]).call("POST", f"/v1/{verb}", {"jobs": [ref]})
+            assert reply.status == 200, reply
+            if who == "other":
+                assert (reply["jobs"], reply["refused"][0]["error"]["code"]) == ([], "forbidden")
+                after = ada.row(job)
+                assert {key: after[key] for key in KEPT} == {key: before[key] for key in KEPT}
+            elif ref == str(job):
+                assert [row["id"] for row in reply["jobs"]] == [job]
+    finally:
+        ada.act(job, "cancel")
 
 
 @pytest.mark.parametrize("who", ["own", "other"])

@@ -27,6 +27,7 @@ QUERIES = {
     "/v1/jobs": ["?all=1&finished=1", "?user=ada&finished=1", "?all=1&state=failed,running&finished=1"],
     "/v1/report": ["?by=user,queue,job"],
     "/v1/gantt": ["?past_s=86400"],
+    "/v1/jobs/{ref}": ["?env=1"],
     "/v1/jobs/{ref}/wait": ["?timeout_s=0"],
 }
 CLI = str(Path(sys.executable).with_name("phalanx"))
@@ -106,7 +107,7 @@ def check_nothing_private(daemon, jobs, uid):
     leaks = {path: words for path, words in find_secrets(found).items() if words}
     assert not leaks, leaks
     for job in jobs:
-        detail = json.loads(found[f"/v1/jobs/{job}"])
+        detail = json.loads(found[f"/v1/jobs/{job}?env=1"])
         assert {field: detail[field] for field in JOB_FIELDS} == dict.fromkeys(JOB_FIELDS)
 
 
@@ -120,7 +121,8 @@ def test_the_owner_and_administrators_read_it_all(house, uid):
     """The other half: were the words not to be found at all, nobody would learn anything from the test above."""
     daemon, jobs = house
     told = find_secrets(read_everything(daemon.by(uid), jobs))
-    assert set(told[f"/v1/jobs/{jobs[0]}"]) == set(SECRETS)
+    assert set(told[f"/v1/jobs/{jobs[0]}?env=1"]) == set(SECRETS)
+    assert set(told[f"/v1/jobs/{jobs[0]}"]) == {*SECRETS} - {VARIABLE}, "an environment is for who asks for it"
     assert PRINTED in told[f"/v1/jobs/{jobs[0]}/logs"]
     assert PRINTED in told["/v1/jobs?all=1&finished=1"]
     assert PRINTED in told[f"/v1/jobs/{jobs[0]}/why"]

@@ -131,6 +131,12 @@ def kill_identified(pid: int, start: int, uid: int) -> bool:
     return send_signal(pid, signal.SIGKILL, lambda process: process.start == start and _is_of(pid, uid))
 
 
+def is_identified(pid: int, start: int, uid: int) -> bool:
+    """Whether this user's process that had this number at that start time still lives."""
+    process = read_process(pid)
+    return process is not None and not process.is_gone and process.start == start and _is_of(pid, uid)
+
+
 # ---------------------------------------------------------------------- descendants
 
 
@@ -164,26 +170,35 @@ def _look_for_children() -> Callable[[int], list[int]]:
     return lambda pid: children.get(pid, [])
 
 
-def kill_descendants(root: int) -> set[int]:
+def kill_descendants(root: int, whose: tuple[int, int] | None = None) -> set[int]:
     """Kill everything below a process, and say what was there to be killed.
 
     First they are all stopped, in rounds: what is stopped forks no more, so that even those who fork
-    faster than one can kill come to an end.
+    faster than one can kill come to an end. `whose`: when the root started and whose it is, for a caller who is not
+    the root itself; then nobody is touched below a process that only has its number, and nobody of another user.
     """
     stopped: set[int] = set()
     for _ in range(_STOP_ROUNDS):
-        found = find_descendants(root)
+        found = _find_below(root, whose)
         new = [pid for pid in found if pid not in stopped]
         if not new:
             break
         family = {root, *found}
         for pid in new:
-            if send_signal(pid, signal.SIGSTOP, lambda process: process.parent in family) or _is_gone(pid):  # noqa: B023
+            if send_signal(pid, signal.SIGSTOP, lambda process: _is_below(process, family, whose)) or _is_gone(pid):  # noqa: B023
                 stopped.add(pid)
-    found = find_descendants(root)
+    found = _find_below(root, whose)
     family = {root, *found}
     # Children before their parents: an orphan has another parent, and would not be known as one of these.
-    return {pid for pid in reversed(found) if send_signal(pid, signal.SIGKILL, lambda p: p.parent in family)}
+    return {pid for pid in reversed(found) if send_signal(pid, signal.SIGKILL, lambda p: _is_below(p, family, whose))}
+
+
+def _find_below(root: int, whose: tuple[int, int] | None) -> list[int]:
+    return find_descendants(root) if whose is None or is_identified(root, *whose) else []
+
+
+def _is_below(process: ProcEntry, family: set[int], whose: tuple[int, int] | None) -> bool:
+    return process.parent in family and (whose is None or _is_of(process.pid, whose[1]))
 
 
 def _is_of(pid: int, uid: int) -> bool:
@@ -205,6 +220,18 @@ def _is_gone(pid: int) -> bool:
 def find_marked(mark: str, uid: int) -> set[int]:
     """Processes of this user that were started with this mark in their environment, or inherited it."""
     return {pid for pid in list_pids() if pid != os.getpid() and _is_marked(pid, mark, uid)}
+
+
+def list_marks(prefix: str, uid: int) -> set[str]:
+    """What follows this in the marks of this user's processes, up to the next colon."""
+    found = set()
+    for pid in list_pids():
+        if pid == os.getpid() or not _is_marked(pid, prefix, uid):
+            continue
+        for entry in read_file(f"/proc/{pid}/environ").split(b"\0"):
+            if entry.startswith(prefix.encode()):
+                found.add(entry[len(prefix) :].decode(errors="replace").partition(":")[0])
+    return found
 
 
 def kill_marked(mark: str, uid: int) -> set[int]:

@@ -26,6 +26,11 @@ def is_empty(facts: RunFacts) -> bool:
     return group is None or group.is_empty()
 
 
+def is_anybody_left(facts: RunFacts) -> bool:
+    """Whether processes of a run are there, by its cgroup or by its mark; for one that nothing else is known of."""
+    return not is_empty(facts) or bool(containment.find_marked(facts.mark, facts.uid))
+
+
 async def clear_run(
     facts: RunFacts,
     story: Story | None,

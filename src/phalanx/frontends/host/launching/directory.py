@@ -10,6 +10,7 @@ daemon with ten thousand finished jobs looks at the few that matter.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -25,6 +26,7 @@ from phalanx.frontends.host.shim.journal import Story, load_story
 
 _LIVE = ".live"
 _NOTES_BYTES = 1000
+_CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -38,6 +40,9 @@ class RunFacts:
     mark: str  # how the environment of its members begins a line that names the run
     containment: str
     cgroup: str | None = None
+    # As the daemon saw it when it forked the shim; 0 where a daemon of an earlier version did not write it down.
+    shim_pid: int = 0
+    shim_start: int = 0
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ class Runs:
         # Others pass through it to their own runs, and cannot list it.
         self.path.mkdir(mode=0o711 if chown else 0o700, parents=True, exist_ok=True)
         self._live.mkdir(mode=0o700, exist_ok=True)
-        self._write_facts(facts)
+        self.write_facts(facts)
         path = self.path / facts.run
         try:
             path.mkdir(mode=0o700)
@@ -106,10 +111,15 @@ class Runs:
             os.fchown(dir_fd, uid, gid)  # last: from here on the user can change what is inside
         return MadeRun(dir_fd, lock_fd, log_fd)
 
-    def _write_facts(self, facts: RunFacts) -> None:
+    def write_facts(self, facts: RunFacts) -> None:
+        """Write down what is known of a run, in place of what was; raises OSError."""
         temporary = self._live / f"{facts.run}.new"
-        temporary.write_text(json.dumps(asdict(facts)), encoding="ascii")
-        temporary.replace(self._live / facts.run)
+        try:
+            temporary.write_text(json.dumps(asdict(facts)), encoding="ascii")
+            temporary.replace(self._live / facts.run)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # on a full disk there would be more of them with every try
+            raise
 
     def list_live(self) -> list[RunFacts]:
         """The runs that nobody has written off."""
@@ -117,6 +127,7 @@ class Runs:
         found = []
         for path in sorted(self._live.glob("*.*")):
             if path.name.endswith(".new"):
+                path.unlink(missing_ok=True)  # of a daemon that was killed while it wrote: nothing was started
                 continue
             try:
                 read = json.loads(path.read_text(encoding="ascii"))
@@ -166,9 +177,15 @@ class Runs:
             return load_story(fd, os.fstat(fd).st_uid) if fd is not None else None
 
     def is_locked(self, run: str) -> bool:
-        """Whether a shim of this run lives."""
-        with self.open(run) as fd:
-            return fd is not None and _is_locked(fd)
+        """Whether a shim of this run lives. If nobody can look now it counts as alive: the dead are cleared away."""
+        try:
+            fd = os.open(self.path / run, _DIRECTORY_FLAGS)
+        except OSError as error:
+            return error.errno in _CANNOT_LOOK
+        try:
+            return _is_locked(fd)
+        finally:
+            os.close(fd)
 
     def read_notes(self, run: str) -> str:
         """The last that a shim wrote about itself, ready to stand behind an error; empty if it wrote nothing."""
@@ -225,8 +242,8 @@ def _write_all(fd: int, content: bytes) -> None:
 def _is_locked(dir_fd: int) -> bool:
     try:
         fd = os.open("lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in _CANNOT_LOOK
     try:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():

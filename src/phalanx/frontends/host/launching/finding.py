@@ -11,7 +11,7 @@ from typing import Any
 from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import WEAK
 from phalanx.frontends.host.launching import patience
-from phalanx.frontends.host.launching.clearing import clear_run, describe, is_empty
+from phalanx.frontends.host.launching.clearing import clear_run, describe, is_anybody_left, is_empty
 from phalanx.frontends.host.launching.directory import RunFacts, Runs
 from phalanx.frontends.host.launching.run_ends import RunEnds
 from phalanx.frontends.host.launching.shim_link import ShimLink
@@ -51,8 +51,7 @@ class Finder:
         runs = self._shims.runs
         async with self._slots:
             if not runs.exists(facts.run):
-                runs.strike(facts.run)
-                return None
+                return await self._end_vanished(facts, same_boot=facts.boot_id == boot_id)
             if facts.boot_id != boot_id:
                 return describe(facts.run, runs.read_story(facts.run), done=True, same_boot=False)
             link = self._ends.make_link(facts)
@@ -65,11 +64,23 @@ class Finder:
                 return replace(describe(facts.run, runs.read_story(facts.run), done=False), alive=True, lost=False)
             return await self._bury(link)
 
+    async def _end_vanished(self, facts: RunFacts, *, same_boot: bool) -> FoundRun | None:
+        """Somebody removed its directory. Whoever ran in it may run on, and nobody can speak with them any more."""
+        if not same_boot or not await asyncio.to_thread(is_anybody_left, facts):
+            self._shims.runs.strike(facts.run)
+            return None
+        _log.error("run %s: its directory is gone and its processes are not; they are killed", facts.run)
+        link = self._ends.make_link(facts)
+        cleared = await clear_run(facts, None, self._kill_stuck_s, link.tell_stuck, wait=False)
+        if not cleared:
+            self._look_after(link)
+        return FoundRun(facts.run, False, True, cleared, 1, {}, {}, lost=True, vanished=True)  # noqa: FBT003
+
     async def _bury(self, link: ShimLink) -> FoundRun:
         """The shim is dead: end what is left. What does not end in time is looked after until it does."""
         story = self._shims.runs.read_story(link.run)
         cleared = await clear_run(link.facts, story, self._kill_stuck_s, link.tell_stuck, wait=False)
-        found = describe(link.run, story, done=cleared)
+        found = replace(describe(link.run, story, done=cleared), contained=link.contained)
         if not cleared:
             for rank, (generation, _, _) in (story or Story()).exits.items():
                 link.know_exit(rank, generation)

@@ -111,8 +111,7 @@ class HostLauncher:
         try:
             link = self._ends.make_link(facts)
             asked = link.ask("ready", order.generation)
-            link.shim_pid = spawned.process.pid
-            self.shims.reaper.watch(spawned.process)
+            self.shims.reaper.watch(spawned.process, facts.shim_start)
             await asyncio.get_running_loop().create_connection(link.make_line, sock=spawned.line)
         finally:
             made.close()
@@ -121,7 +120,7 @@ class HostLauncher:
     def _admit(self, link: ShimLink, ready: Mapping[str, Any]) -> Ready:
         generation = read_generation(ready["generation"])
         pids = dict(read_member(m["rank"], m["pid"], m["start"]) for m in ready["members"])
-        left_out = self._maker.admit(link.facts, link.shim_pid, generation, pids)
+        left_out = self._maker.admit(link.facts, generation, pids)
         if left_out:
             _log.warning("run %s: ranks %s are not in their cgroup; containment is weak", link.run, left_out)
             link.contained = WEAK
@@ -209,10 +208,13 @@ class HostLauncher:
             self._tasks.start(self._insist(link, chosen, grace_s + self._kill_stuck_s + patience.LATE_S))
 
     async def _insist(self, link: ShimLink, ranks: list[int] | None, after_s: float) -> None:
-        """In system mode a shim is its user's, who may have stopped it: nobody holds on to devices that way."""
+        """In system mode a shim is its user's, who may have stopped it, or taken its place and its lock.
+
+        Nobody holds on to devices that way: from now on only what the kernel says of the run counts.
+        """
         await asyncio.sleep(after_s)
-        if not link.left and link.line is not None and not link.is_over(ranks) and not link.is_stuck:
-            self.shims.kill(link)
+        if not link.left and not link.is_over(ranks) and not link.is_stuck:
+            await self._ends.end(link)
 
     async def signal(self, run: str, ranks: Sequence[int] | None, signal: str) -> None:
         """Only signal."""
@@ -275,6 +277,8 @@ class HostLauncher:
     async def find(self) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         listed, links = await list_runs(self._runs), self.shims.links
+        for facts in await asyncio.to_thread(self._maker.find_unlisted, {*listed, *links, *self._preparing}):
+            listed[facts.run] = facts
         found = await self._finder.find([facts for run, facts in listed.items() if run not in links])
         self._maker.remove_groups_but({*listed, *links, *self._preparing})
         for link in links.values():

@@ -87,11 +87,12 @@ class Line(asyncio.Protocol):
             self._transport.abort()
 
 
-def connect(dir_fd: int, uid: int) -> tuple[socket.socket, int]:
-    """Connect to the shim of a run directory and say its pid; raises OSError.
+def connect(dir_fd: int, uid: int) -> socket.socket:
+    """Connect to the shim of a run directory; raises OSError.
 
     The socket is held by a descriptor before it is connected to, so that it is the one that was looked
-    at: a plain socket of the run's user, at whose other end the same user is.
+    at: a plain socket of the run's user, at whose other end the same user is. That is all that is known: it may be
+    the job, and the pid that the kernel names was that of whoever began to listen, and may be another's by now.
     """
     fd = os.open("control.sock", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -99,14 +100,14 @@ def connect(dir_fd: int, uid: int) -> tuple[socket.socket, int]:
         about = os.fstat(fd)
         _check(uid, about.st_uid if stat.S_ISSOCK(about.st_mode) else None)
         line.connect(f"/proc/self/fd/{fd}")
-        pid, peer, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        _, peer, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         _check(uid, peer)
     except BaseException:
         line.close()
         raise
     finally:
         os.close(fd)
-    return line, pid
+    return line
 
 
 def _check(wanted: int, found: int | None) -> None:

@@ -15,18 +15,22 @@ class Reaper:
     """The shims that are children of this process."""
 
     def __init__(self) -> None:
-        self._children: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
+        #: By pid and start time: a number alone may be that of a later shim.
+        self._children: dict[tuple[int, int], tuple[int, subprocess.Popen[bytes]]] = {}
 
-    def watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for this one when it ends."""
+    def watch(self, process: subprocess.Popen[bytes], start: int) -> None:
+        """Wait for this one, which started then, when it ends."""
         fd = os.pidfd_open(process.pid)
-        self._children[process.pid] = (fd, process)
-        asyncio.get_running_loop().add_reader(fd, self._on_end, process.pid)
+        child = process.pid, start
+        self._children[child] = (fd, process)
+        asyncio.get_running_loop().add_reader(fd, self._on_end, child)
 
-    def kill(self, pid: int) -> None:
-        """End a shim that does not end by itself."""
-        if pid in self._children:
-            signal.pidfd_send_signal(self._children[pid][0], signal.SIGKILL)
+    def kill(self, pid: int, start: int) -> bool:
+        """End a shim that does not end by itself; False if this is none of our children."""
+        if (pid, start) not in self._children:
+            return False
+        signal.pidfd_send_signal(self._children[pid, start][0], signal.SIGKILL)
+        return True
 
     def close(self) -> None:
         """The daemon stops; they go on."""
@@ -37,8 +41,8 @@ class Reaper:
             process.returncode = 0
         self._children.clear()
 
-    def _on_end(self, pid: int) -> None:
-        fd, process = self._children.pop(pid)
+    def _on_end(self, child: tuple[int, int]) -> None:
+        fd, process = self._children.pop(child)
         asyncio.get_running_loop().remove_reader(fd)
         os.close(fd)
         process.wait()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from phalanx.frontends.host.containment import WEAK
 from phalanx.frontends.host.launching import patience
 from phalanx.frontends.host.launching.clearing import clear_run, is_empty
 from phalanx.frontends.host.launching.directory import RunFacts
@@ -56,6 +57,15 @@ class RunEnds:
             task = self._tasks.start(self._clear(link))
             task.add_done_callback(lambda _: self._clearing.discard(link.run))
 
+    async def end(self, link: ShimLink) -> None:
+        """End a run whose shim does not, whoever answers for that: its control group is emptied from here.
+
+        Again and again until nothing is in it, and only then anybody hears of the end. Where there is no group, the
+        same is done to what the run's mark and its shim's children show.
+        """
+        self._shims.kill(link)
+        await self._end_from_here(link)
+
     async def _clear(self, link: ShimLink) -> None:
         story = self._shims.runs.read_story(link.run)
         await clear_run(link.facts, story, self._kill_stuck_s, link.tell_stuck)
@@ -70,8 +80,11 @@ class RunEnds:
             link.tell_state(state, lambda rank: self._read_tail(link.run, rank))
             if link.line is not None:
                 return
-        if link.left:
-            return
+        if not link.left:
+            await self._end_from_here(link)
+
+    async def _end_from_here(self, link: ShimLink) -> None:
+        """Tell how a run ended once nothing of it is left."""
         story = self._shims.runs.read_story(link.run)
         await clear_run(link.facts, story, self._kill_stuck_s, link.tell_stuck)
         if story is not None:
@@ -83,3 +96,13 @@ class RunEnds:
     def _read_tail(self, run: str, rank: int) -> str:
         data, _, _ = read_log(self._shims.runs.path / run, rank, tail_bytes=_TAIL_BYTES)
         return data.decode(errors="replace")
+
+
+def tell_shim_loss(contained: str) -> str:
+    """Why an attempt is over whose shim was killed; `contained` is how well its processes were held together."""
+    if contained == WEAK:
+        return (
+            "its shim was killed; what could be found of it has been killed, but without control groups a process that "
+            "left its session and its environment may still run (phalanx doctor)"
+        )
+    return "its shim was killed; what was left of it has been killed too"

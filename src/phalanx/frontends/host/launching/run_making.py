@@ -5,17 +5,23 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import resource
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import WEAK, CgroupRoot, find_ground, open_group
 from phalanx.frontends.host.launching.directory import MadeRun, RunFacts, Runs
+from phalanx.frontends.host.launching.shortages import explain_shortage, is_shortage
 from phalanx.frontends.host.launching.spawning import Spawned, check_user, spawn
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
 from phalanx.frontends.host.shim.members import part_name
+
+#: Descriptors that members may have, as this process found it: the daemon takes all it can get for itself, and programs
+#: that walk through as many as they may have must not pay for that.
+_NOFILE: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class Maker:
             made = self._runs.make(facts, order.gid, launch, chown=self._manner.drop_privileges)
         except OSError as error:
             self.remove_group(order.run)
-            raise CannotStart(f"the run directory {self._runs.path / order.run} cannot be made: {error}") from None
+            why = explain_shortage(error) if is_shortage(error) else str(error)
+            raise CannotStart(f"the run directory {self._runs.path / order.run} cannot be made: {why}") from None
         path = str(self._runs.path / order.run)
         try:
             spawned = spawn(made, path, self._manner.python, order if self._manner.drop_privileges else None)
@@ -63,13 +70,49 @@ class Maker:
             self._runs.remove(order.run)
             self.remove_group(order.run)
             raise
-        return made, facts, spawned
+        return made, self._note_shim(made, facts, spawned), spawned
+
+    def _note_shim(self, made: MadeRun, facts: RunFacts, spawned: Spawned) -> RunFacts:
+        """Write down which process the shim is. It is our child and nobody has waited for it, so the number is its own.
+
+        A later daemon, which did not fork it, kills this process or none: what is said at the control socket or in the
+        journal is the job's word.
+        """
+        pid = spawned.process.pid
+        facts = replace(facts, shim_pid=pid, shim_start=containment.read_start(pid) or 0)
+        try:
+            self._runs.write_facts(facts)
+        except OSError as error:
+            spawned.process.kill()
+            spawned.process.wait()
+            spawned.line.close()
+            made.close()
+            self._runs.remove(facts.run)
+            self.remove_group(facts.run)
+            raise CannotStart(f"the shim of run {facts.run} cannot be written down: {error}") from None
+        return facts
 
     def _make_facts(self, order: Order) -> RunFacts:
         uid = order.uid if self._manner.drop_privileges else os.geteuid()
         group = self.ground.make(order.run, uid, order.pids_max) if self.ground is not None else None
         kind, path = (group.kind, group.path) if group is not None else (WEAK, None)
-        return RunFacts(order.run, uid, read_boot_id(), f"PHALANX_MARK={self._name}:{order.run}:", kind, path)
+        return RunFacts(order.run, uid, read_boot_id(), self._mark_of(order.run), kind, path)
+
+    def _mark_of(self, run: str) -> str:
+        return f"PHALANX_MARK={self._name}:{run}:"
+
+    def find_unlisted(self, known: Container[str]) -> list[RunFacts]:
+        """Runs whose processes are there although nothing on disk speaks of them: somebody removed that too."""
+        boot_id, found = read_boot_id(), []
+        for run in self.ground.list_runs() if self.ground is not None else ():
+            group = open_group(self.ground.kind, f"{self.ground.base}/{run}") if self.ground is not None else None
+            if run not in known and group is not None and not group.is_empty():
+                found.append(RunFacts(run, os.geteuid(), boot_id, self._mark_of(run), group.kind, group.path))
+        if self.ground is None:  # by the marks of processes, as far as they are ours to read
+            marked = containment.list_marks(f"PHALANX_MARK={self._name}:", os.geteuid())
+            unlisted = sorted(run for run in marked if run not in known)
+            found += [RunFacts(run, os.geteuid(), boot_id, self._mark_of(run), WEAK) for run in unlisted]
+        return found
 
     def _make_launch(self, order: Order, facts: RunFacts) -> dict[str, Any]:
         return {
@@ -100,21 +143,22 @@ class Maker:
         for member in members:
             after = {"PHALANX_RUN": facts.run, word: value + part_name(generation, member.rank)}
             env = {**before, **member.env, **after}
-            made.append({"rank": member.rank, "argv": list(member.argv), "env": env, "cwd": member.cwd})
+            made.append(
+                {"rank": member.rank, "argv": list(member.argv), "env": env, "cwd": member.cwd, "nofile": _NOFILE}
+            )
         return made
 
-    def admit(
-        self, facts: RunFacts, shim_pid: int | None, generation: int, pids: Mapping[int, tuple[int, int]]
-    ) -> list[int]:
+    def admit(self, facts: RunFacts, generation: int, pids: Mapping[int, tuple[int, int]]) -> list[int]:
         """Put members that wait at the gate into their cgroups, if they are who the shim says; who could not be."""
         group = open_group(facts.containment, facts.cgroup)
         if group is None or self.ground is None:
             return []
         left_out = []
+        shim_lives = containment.is_identified(facts.shim_pid, facts.shim_start, facts.uid)
         for rank, (pid, start) in pids.items():
             process = containment.read_process(pid)
-            ours = process is not None and (process.start, process.parent) == (start, shim_pid)
-            if not ours or not self.ground.admit(group, part_name(generation, rank), pid, facts.uid):
+            ours = process is not None and (process.start, process.parent) == (start, facts.shim_pid)
+            if not shim_lives or not ours or not self.ground.admit(group, part_name(generation, rank), pid, facts.uid):
                 left_out.append(rank)
         return left_out
 

@@ -52,7 +52,6 @@ class ShimLink:
         """
         self.facts, self._on_cut, self._on_empty, self._on_stuck = facts, on_cut, on_empty, on_stuck
         self.line: Line | None = None
-        self.shim_pid: int | None = None
         self.went = False
         self.cuts = 0  # how often the line has ended by itself
         self.left = False  # aborted, forgotten or detached: nobody wants to hear of it any more
@@ -221,7 +220,8 @@ class ShimLink:
         """`empty` or `lost`; told once."""
         if not self._ended:
             self._ended = True
-            self._tell(RunEvent(self.run, kind))
+            message = {"contained": self.contained} if kind == "lost" else {}
+            self._tell(RunEvent(self.run, kind, message=message))
 
     def know_end(self) -> None:
         """Whoever asked knows that nothing is left."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Mapping
 from typing import Any
 
 from phalanx.frontends.host import containment
+from phalanx.frontends.host.containment import WEAK
 from phalanx.frontends.host.launching import patience
 from phalanx.frontends.host.launching.directory import Runs
 from phalanx.frontends.host.launching.line import connect
@@ -52,8 +52,7 @@ class Shims:
                 return None
             if clock() > until_s:
                 _log.warning("run %s: its shim holds the lock and does not answer; it is killed", link.run)
-                if story is not None and story.boot_id == link.facts.boot_id:
-                    containment.kill_identified(story.pid, story.start, link.facts.uid)
+                self._end(link)
                 return None
             await asyncio.sleep(wait_s)
             wait_s = min(0.5, wait_s * 2)
@@ -64,7 +63,7 @@ class Shims:
             if dir_fd is None:
                 return None
             try:
-                line, link.shim_pid = connect(dir_fd, link.facts.uid)
+                line = connect(dir_fd, link.facts.uid)
             except OSError:
                 return None
         await asyncio.get_running_loop().create_connection(link.make_line, sock=line)
@@ -85,8 +84,16 @@ class Shims:
     def kill(self, link: ShimLink) -> None:
         """One that does not do what it is told: with it gone, the run is ended from here."""
         _log.warning("run %s: its shim does not do what it is told; it is killed", link.run)
-        if link.shim_pid is not None:
-            containment.send_signal(link.shim_pid, signal.SIGKILL, lambda _: self.runs.is_locked(link.run))
+        self._end(link)
+
+    def _end(self, link: ShimLink) -> None:
+        """Kill the process that a daemon forked as this shim, and never another that has its number or its place."""
+        facts = link.facts
+        if facts.containment == WEAK:
+            # With their shim gone nobody could tell any more which processes without a mark were of this run.
+            containment.kill_descendants(facts.shim_pid, (facts.shim_start, facts.uid))
+        if not self.reaper.kill(facts.shim_pid, facts.shim_start):
+            containment.kill_identified(facts.shim_pid, facts.shim_start, facts.uid)
 
     async def wait_for_end(self, link: ShimLink, within_s: float) -> Story | None:
         """Until the shim has let go of its lock, by itself or killed; what it wrote."""
@@ -95,8 +102,8 @@ class Shims:
         while self.runs.is_locked(link.run):
             if clock() > until_s + within_s:
                 break  # not even SIGKILL ends it
-            if clock() > until_s and link.shim_pid is not None:
-                self.reaper.kill(link.shim_pid)
+            if clock() > until_s:
+                self._end(link)
             await asyncio.sleep(wait_s)
             wait_s = min(0.2, wait_s * 2)
         return self.runs.read_story(link.run)

@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phalanx.frontends.host import shim
+from phalanx.frontends.host import containment, shim
 from phalanx.frontends.host.launching.directory import MadeRun
-from phalanx.frontends.host.ports import CannotStart, Order
+from phalanx.frontends.host.launching.shortages import is_shortage
+from phalanx.frontends.host.ports import CannotStart, NotStartable, Order, UserUnknown
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: By its file: `-m` would do the same and load what finds modules first.
-_SHIM = str(Path(shim.__file__).with_name("__main__.py"))
+SHIM = str(Path(shim.__file__).with_name("__main__.py"))
+
+
+OWN_OOM_SCORE = "/proc/self/oom_score_adj"
 
 
 @dataclass(slots=True)
@@ -34,13 +38,13 @@ class Spawned:
 def check_user(order: Order) -> None:
     """Refuse to start anything as root, or as somebody who is not who they were when they submitted."""
     if order.uid == 0 or order.gid == 0:
-        raise CannotStart("jobs do not run as root here; submit it as an ordinary user")
+        raise NotStartable("jobs do not run as root here; submit it as an ordinary user")
     try:
         uid = pwd.getpwnam(order.user).pw_uid
     except KeyError:
-        raise CannotStart(f"there is no user '{order.user}' any more; submit the job again as somebody else") from None
+        raise UserUnknown(f"there is no user '{order.user}' any more; submit the job again as somebody else") from None
     if uid != order.uid:
-        raise CannotStart(f"user '{order.user}' was number {order.uid} at submit and is {uid} now; submit it again")
+        raise NotStartable(f"user '{order.user}' was number {order.uid} at submit and is {uid} now; submit it again")
 
 
 def spawn(made: MadeRun, path: str, python: str, order: Order | None) -> Spawned:
@@ -52,7 +56,7 @@ def spawn(made: MadeRun, path: str, python: str, order: Order | None) -> Spawned
         identity = {"user": order.uid, "group": order.gid, "extra_groups": groups}
     try:
         process = subprocess.Popen(
-            [python, "-I", "-S", _SHIM, ".", str(theirs.fileno()), str(made.lock_fd)],
+            [python, "-I", "-S", SHIM, ".", str(theirs.fileno()), str(made.lock_fd)],
             cwd=path,
             env={"PATH": _PATH, "LANG": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
@@ -65,6 +69,8 @@ def spawn(made: MadeRun, path: str, python: str, order: Order | None) -> Spawned
         )
     except OSError as error:
         ours.close()
+        if is_shortage(error):
+            raise  # of processes, memory or descriptors: the installation is not to blame
         whom = f"user '{order.user}'" if order is not None else "the daemon"
         raise CannotStart(
             f"{whom} cannot run {python}: {error.strerror}; install phalanx where every user of the machine can read it"
@@ -74,4 +80,15 @@ def spawn(made: MadeRun, path: str, python: str, order: Order | None) -> Spawned
         raise
     finally:
         theirs.close()
+    _reset_oom_score(process.pid)
     return Spawned(process, ours)
+
+
+def _reset_oom_score(pid: int) -> None:
+    """A daemon may be spared when memory runs out (the unit says so); a job that inherits that would be spared as well.
+
+    A score above zero is kept: it is what the user's own session had. Written at once, and by us: what root has set is
+    also the least that the job can set itself.
+    """
+    if int(containment.read_file(OWN_OOM_SCORE) or b"0") < 0:
+        containment.write_file(f"/proc/{pid}/oom_score_adj", "0")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 
 TYPE_CHECKING = False
@@ -182,6 +183,9 @@ def _be_member(order: Mapping[str, Any], gate: Gate, log_fd: int, umask: int) ->
             os._exit(0)  # the run was given up; nobody asks for this code
         os.close(_GATE_FD)
         os.umask(umask)
+        limit = order.get("nofile")
+        if limit is not None:  # the daemon raised its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         _start(order["argv"], order["env"], order["cwd"])
     except BaseException as error:
         _complain(f"phalanx: cannot start this member: {type(error).__name__}: {error}")

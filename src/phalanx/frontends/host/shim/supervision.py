@@ -19,6 +19,7 @@ from phalanx.frontends.host import containment
 from phalanx.frontends.host.shim import system
 from phalanx.frontends.host.shim.control import Control
 from phalanx.frontends.host.shim.event_loop import EventLoop
+from phalanx.frontends.host.shim.held_sources import hold_protocol
 from phalanx.frontends.host.shim.journal import Journal
 from phalanx.frontends.host.shim.log_writing import RunLogs
 from phalanx.frontends.host.shim.members import Gate, MemberProcess, RunMembers, WaitingMembers, fork_members
@@ -336,6 +337,7 @@ def run_shim(directory: str, control_fd: int, lock_fd: int | None) -> int:
             system.give_up_privileges(*launch["drop"])
         system.become_subreaper()
         os.chdir("/")
+        hold_protocol()
         gc.freeze()  # members are forks: what is not touched is not copied
         life = Supervision(dir_fd, launch, control)
         life.begin()
