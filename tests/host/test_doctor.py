@@ -241,6 +241,14 @@ def make(short, **changes):
     return Surroundings(short, wall_s=lambda: NOW_S, processes=lambda: iter(()), **changes)
 
 
+def test_a_database_that_was_put_together_anew_is_told(short):
+    tell(short, restored="The database was damaged. Jobs submitted since then are back: 7, 8.")
+    with listening(short / "phalanx.sock"):
+        found = look("daemon", make(short))
+    assert [each.level for each in found] == ["ok", "warn"]
+    assert "7, 8" in found[1].message
+
+
 def test_a_daemon_that_answers_is_fine(short):
     tell(short)
     with listening(short / "phalanx.sock"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 
 import pytest
 
@@ -251,6 +252,59 @@ def test_a_file_that_everybody_can_write_does_not_count(places):
     found = places.load()
     assert found.log_keep == 1
     assert "can be written by everybody" in found.warnings[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_a_strangers_file_that_is_put_in_place_while_it_is_looked_at_never_counts(places):
+    """In a folder in which others may rename, a file that is mine when it is looked at is theirs when it is opened."""
+    path = places.write("project", "log_keep = 2")
+    theirs, mine, done = path.with_name("theirs"), path.with_name("mine"), threading.Event()
+
+    def swap():
+        while not done.is_set():
+            for draft, uid, text in ((theirs, 12345, "log_keep = 99"), (mine, os.geteuid(), "log_keep = 2")):
+                draft.write_text(text, encoding="utf-8")
+                os.chown(draft, uid, uid)
+                draft.replace(path)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        assert {places.load().log_keep for _ in range(600)} <= {1, 2}
+    finally:
+        done.set()
+        swapper.join()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.parent.chmod(0o777), "lies in a folder in which everybody could put another in its place"),
+        (lambda path: os.chown(path.parent, 12345, -1), "lies in a folder of user 12345"),
+        (lambda path: path.replace(path.with_name("x")) and path.symlink_to(path.with_name("x")), "is a link"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "is no plain file"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_a_file_that_others_could_put_in_place_does_not_count(places, spoil, words):
+    path = places.write("project", "log_keep = 9")
+    spoil(path)
+    try:
+        found = places.load()
+    finally:
+        path.parent.chmod(0o755)
+    assert found.log_keep == 1
+    assert found.warnings
+    assert words in found.warnings[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_a_daemon_for_everybody_refuses_a_system_file_that_others_can_write(places):
+    path = places.write("system", "log_keep = 9")
+    assert places.load(system=True).log_keep == 9
+    os.chown(path, 12345, 12345)
+    with pytest.raises(BadInput, match="belongs to user 12345, not to you; give it to root: chown root"):
+        places.load(system=True)
 
 
 # ---- mistakes

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from phalanx.frontends.host.api import ApiLimits, PrometheusMeters, Server, Tokens, issue_token, serve
 from phalanx.frontends.host.messages import (
     Accepted,
+    ActedOn,
     Ahead,
     Detail,
     DeviceRow,
@@ -130,6 +131,14 @@ class FakeService:
     async def act(self, caller, ref, verb, body):
         self._note(caller, verb, ref, dict(body))
         return Accepted(13, self.name, "pending") if verb == "retry" else make_row(self.name)
+
+    async def act_on_all(self, caller: Caller, refs: Sequence[str], verb: str) -> ActedOn:
+        self._note(caller, verb, *refs)
+        return ActedOn([make_row(self.name)])
+
+    async def dump(self, caller: Caller) -> str:
+        self._note(caller, "dump")
+        return '{"schema": "phalanx.state/1"}'
 
     async def queues(self, caller: Caller) -> list[QueueRow]:
         self._note(caller, "queues")

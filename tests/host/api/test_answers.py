@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import msgspec
@@ -67,6 +68,54 @@ def test_requests_reach_the_core_as_they_are_meant(play):
             assert api.service.calls.pop() == call
 
     play(scenario, admin=True)
+
+
+def test_an_environment_is_sent_to_who_asks_for_it(play):
+    async def scenario(api):
+        assert (await api.ask("GET", "/v1/jobs/12")).json["env"] is None
+        assert (await api.ask("GET", "/v1/jobs/12?env=0")).json["env"] is None
+        assert (await api.ask("GET", "/v1/jobs/12?env=1")).json["env"] == {"A": "b"}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("since", ["inf", "1e308", "nan", "-inf", "1e10", "-1"])
+@pytest.mark.parametrize("path", ["/v1/report?since_s=", "/v1/gantt?past_s="])
+def test_a_past_without_end_is_refused(play, path, since):
+    async def scenario(api):
+        assert (await api.ask("GET", path + since)).status == 400
+        assert api.service.calls == []
+
+    play(scenario)
+
+
+def test_an_answer_goes_out_in_one_piece(play, monkeypatch):
+    """A client that waits is woken once, and not for a head that says nothing yet."""
+    pieces = []
+    write = asyncio.selector_events._SelectorSocketTransport.write
+
+    def note(transport, data):
+        if bytes(data).startswith(b"HTTP/1.1 ") or pieces:
+            pieces.append(bytes(data))
+        write(transport, data)
+
+    async def scenario(api):
+        async with api.line() as line:
+            for _ in range(2):  # the second on the same connection
+                pieces.clear()
+                await line.send(api.write("GET", "/v1/jobs/12"))
+                answer = await line.read()
+                assert (answer.status, answer.json["job"]["id"]) == (200, 12)
+                (whole,) = pieces
+                assert whole.endswith(b"\r\n\r\n" + answer.body)
+            pieces.clear()
+            await line.send(api.write("GET", "/v1/jobs/12", Connection="close"))
+            answer = await line.read()
+            assert answer.headers["connection"] == "close"
+            assert await line.ended() == b""
+
+    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write", note)
+    play(scenario)
 
 
 def test_submits(play):

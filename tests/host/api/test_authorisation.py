@@ -24,6 +24,9 @@ NEEDS = {
     ("POST", "/v1/jobs/{ref}/retry"): "submit",
     ("POST", "/v1/jobs/{ref}/resize"): "submit",
     ("POST", "/v1/jobs/{ref}/preempt"): "submit",
+    ("POST", "/v1/cancel"): "submit",
+    ("POST", "/v1/hold"): "submit",
+    ("POST", "/v1/release"): "submit",
     ("GET", "/v1/queues"): "read",
     ("GET", "/v1/nodes"): "read",
     ("GET", "/v1/share"): "read",
@@ -31,6 +34,7 @@ NEEDS = {
     ("GET", "/v1/report/eta"): "read",
     ("GET", "/v1/gantt"): "read",
     ("GET", "/v1/config"): "read",
+    ("GET", "/v1/state"): "read",
     ("GET", "/v1/events"): "read",
     ("POST", "/v1/down"): "admin",
     ("GET", "/metrics"): "read",
@@ -42,6 +46,9 @@ BODIES = {
     ("POST", "/v1/jobs"): JOB,
     ("PATCH", "/v1/jobs/{ref}"): b'{"priority": 3}',
     ("POST", "/v1/jobs/{ref}/resize"): b'{"members": "auto"}',
+    ("POST", "/v1/cancel"): b'{"jobs": ["1"]}',
+    ("POST", "/v1/hold"): b'{"jobs": ["1"]}',
+    ("POST", "/v1/release"): b'{"jobs": ["1"]}',
 }
 #: Caller → how it speaks, and what it has of read, submit and admin; None: who is that?
 CALLERS = {

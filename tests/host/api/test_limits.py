@@ -260,16 +260,40 @@ def test_requests_come_one_at_a_time(play):
 # ---------------------------------------------------------------------- numbers
 
 
+async def show_token(api, line):
+    await line.send(api.write("GET", "/v1/status", Authorization=f"Bearer {api.token['read']}"))
+    assert (await line.read()).status == 200
+
+
+@pytest.mark.parametrize("bound", [{"connections_per_uid": 3}, {"connections": 3}])
+def test_connections_that_say_nothing_do_not_close_the_port(play, bound):
+    """128 of them, opened by anybody without a token, kept everybody else out for as long as they liked."""
+
+    async def scenario(api):
+        async with contextlib.AsyncExitStack() as stack:
+            known = await stack.enter_async_context(api.line(tcp=True))
+            await show_token(api, known)
+            silent = [await stack.enter_async_context(api.line(tcp=True)) for _ in range(2)]
+            await silent[1].send(b"GET /v1/status HTTP/1.1\r\n")  # and never more of it
+            for number in range(2):
+                await show_token(api, await stack.enter_async_context(api.line(tcp=True)))
+                assert await silent[number].ended() == b"", "who was there first goes first"
+            await show_token(api, known)
+            late = await stack.enter_async_context(api.line(tcp=True))
+            assert (await late.read()).status in (429, 503), "those with a token do not make way"
+
+    play(scenario, limits=dataclasses.replace(QUICK, **bound))
+
+
 def test_connections_of_one_user_are_counted(play):
     async def scenario(api):
         async with contextlib.AsyncExitStack() as stack:
-            lines = [await stack.enter_async_context(api.line(tcp=True)) for _ in range(4)]
-            answer = await lines[3].read()
+            for _ in range(3):
+                await show_token(api, await stack.enter_async_context(api.line(tcp=True)))
+            last = await stack.enter_async_context(api.line(tcp=True))
+            answer = await last.read()
             assert (answer.status, answer.code) == (429, "too_many")
-            assert await lines[3].ended() == b""
-            for line in lines[:3]:
-                await line.send(api.write("GET", "/v1/status", Authorization=f"Bearer {api.token['read']}"))
-                assert (await line.read()).status == 200
+            assert await last.ended() == b""
         await api.until(lambda: not api.server._uvicorn.server_state.connections)
         assert (await api.ask("GET", "/v1/status", tcp=True)).status == 401  # there is room again
 
@@ -280,7 +304,7 @@ def test_the_daemons_own_user_gets_in_when_all_is_full(play):
     async def scenario(api):
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(2):
-                await stack.enter_async_context(api.line(tcp=True))
+                await show_token(api, await stack.enter_async_context(api.line(tcp=True)))
             last = await stack.enter_async_context(api.line(tcp=True))
             answer = await last.read()
             assert (answer.status, answer.code) == (503, "unavailable")

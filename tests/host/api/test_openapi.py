@@ -18,6 +18,9 @@ BODIES = {
         {"jobs": [{"gang": {}, "run": {"command": ["true"]}}]},
     ],
     "patch_jobs_job": [{"priority": 1}],
+    "post_cancel": [{"jobs": ["1", "sweep[0-3]", "36-39"]}],
+    "post_hold": [{"jobs": ["1"]}],
+    "post_release": [{"jobs": ["1"]}],
     "post_jobs_job_resize": [{"members": 2}, {"members": "auto", "min": 1}],
 }
 KINDS = {

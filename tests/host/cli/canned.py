@@ -178,6 +178,21 @@ def detail(job: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "failure": None,
         "ledger_gpu_s": {"productive": 4000.0, "startup": 400.0, "lost": 400.0, "snapshot": 0.0},
         "run_dir": "/state/runs/1.2",
+        "asked": {
+            "time_s": 7200.0,
+            "kill_after_s": 9000.0,
+            "warn": "USR1 60 s before",
+            "deadline": at("15:00:00"),
+            "begin": at("08:35:00"),
+            "after": [7, 9],
+            "after_any": True,
+            "restarts": 3,
+            "restarts_left": 2,
+            "requeue": True,
+            "preemptible": True,
+            "singleton": True,
+            "topology": {"prefer": "node"},
+        },
         **changes,
     }
 
@@ -299,6 +314,8 @@ def serve(daemon: Any) -> None:
     )
     for verb in ("cancel", "hold", "release", "resize", "preempt"):
         daemon.answer("POST", f"/v1/jobs/2/{verb}", PENDING)
+    for verb in ("cancel", "hold", "release"):
+        daemon.answer("POST", f"/v1/{verb}", {"jobs": [PENDING], "refused": []})
     daemon.answer("PATCH", "/v1/jobs/2", PENDING)
     daemon.answer(
         "POST",

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import os.path
 import subprocess
 import sys
@@ -75,12 +76,120 @@ def test_functions_that_cannot_be_imported_are_refused(daemon, name):
     assert daemon.requests == []
 
 
-def test_a_function_of_main_is_refused(home):
+def test_what_was_typed_at_a_prompt_is_refused(home):
     code = "import phalanx\ndef f(): pass\nphalanx.submit(f, gpus=1)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert "f lives in this script or notebook, which a job cannot import" in done.stderr
+    assert "the source of f cannot be found, so a job cannot have it" in done.stderr
     assert "from train import main" in done.stderr
+
+
+SCRIPT = """
+import sys
+import phalanx
+from phalanx.client.functions import command_of_function
+
+SCALE = 10
+
+def scaled(x, y=1):
+    return {"value": x * SCALE + y, "name": __name__}
+
+GUARD
+    print("\\n".join(command_of_function(scaled, [4], {"y": 2})))
+    phalanx.submit(scaled, args=[4])
+"""
+
+
+def run_elsewhere(command, tmp_path, code=0):
+    """A member in a directory of its own, with a place for results."""
+    place = tmp_path / "run"
+    place.mkdir(exist_ok=True)
+    env = {**os.environ, "PHALANX_SOCKET": str(place / "job.sock"), "RANK": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60, env=env)
+    assert done.returncode == code, done.stderr
+    found = place / "result-0.json"
+    return json.loads(found.read_text()) if found.exists() else done.stderr
+
+
+def test_a_function_of_a_script_is_run_as_the_script_has_it(sent, tmp_path):
+    file = tmp_path / "my-script.py"
+    file.write_text(SCRIPT.replace("GUARD", "if __name__ == '__main__':"))
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert run_elsewhere(done.stdout.splitlines(), tmp_path) == {"value": {"value": 42, "name": "my-script"}}
+    assert sent()["name"] == "scaled"
+
+
+def test_a_script_that_submits_whenever_it_is_imported_does_not_submit_for_ever(sent, tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("GUARD", "if True:"))
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=60)
+    told = run_elsewhere(done.stdout.splitlines(), tmp_path, code=1)
+    assert "submits a job whenever it is imported" in told
+    assert "if __name__ == '__main__':" in told
+
+
+#: As IPython runs them: each under a name of its own that linecache knows.
+CELLS = [
+    "import math as m\nfrom json import dumps\nimport phalanx",
+    "BASE = 2\nclass Point:\n    def __init__(self, x): self.x = x + BASE",
+    "def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n != 0 and even(n - 1)",
+    "def train(x, *, y=0):\n    return [m.floor(Point(x).x + y), dumps({'a': even(4)})]",
+    "handle = open('/dev/null')\ndef bad():\n    return handle.name",
+]
+NOTEBOOK = """
+import json, linecache, sys
+for number, cell in enumerate(json.loads(sys.argv[1])):
+    name = f"<ipython-input-{number}>"
+    linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
+    exec(compile(cell, name, "exec"), globals())
+del globals()["__file__"]
+from phalanx.client.functions import command_of_function
+from phalanx.client.daemon_errors import UsageError
+print(json.dumps(command_of_function(train, [1.5], {"y": 1})))
+try:
+    command_of_function(bad, [], {})
+except UsageError as no:
+    print(no.message)
+"""
+
+
+def test_a_function_of_a_notebook_takes_along_what_it_uses_of_the_cells(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(NOTEBOOK)
+    done = subprocess.run(
+        [sys.executable, file, json.dumps(CELLS)], capture_output=True, text=True, check=True, timeout=60
+    )
+    command, refused = done.stdout.splitlines()
+    assert run_elsewhere(json.loads(command), tmp_path) == {"value": [4, '{"a": true}']}
+    assert refused == "the function uses handle of the notebook, a TextIOWrapper, which cannot be sent"
+
+
+def test_what_a_function_returned_is_asked_of_the_job(daemon, canned, tmp_path):
+    ended = canned.row(state="completed", exit_code=0)
+    daemon.answer("GET", "/v1/jobs/1/wait", {"id": 1, "state": "completed", "exit_code": 0, "ended": True})
+    daemon.answer("GET", "/v1/jobs/1", canned.detail(ended, run_dir=str(tmp_path)))
+    (tmp_path / "result-0.json").write_text('{"value": {"loss": 0.5}}')
+    (tmp_path / "result-1.json").write_text('{"error": "the function returned a set, which is not JSON"}')
+    assert Job(1).result() == {"loss": 0.5}
+    with pytest.raises(ClientError, match="returned a set"):
+        Job(1).result(rank=1)
+    with pytest.raises(ClientError, match="left no result of rank 2"):
+        Job(1).result(rank=2)
+    failed = canned.row(state="failed", exit_code=1, reason={"code": "Failed", "message": "rank 2 exited with code 1"})
+    daemon.answer("GET", "/v1/jobs/1", canned.detail(failed, failure=canned.FAILURE))
+    with pytest.raises(ClientError, match=r"(?s)job 1 failed: rank 2 exited with code 1.*ValueError"):
+        Job(1).result()
+
+
+def test_what_is_not_json_is_said_and_does_not_fail_the_member(tmp_path):
+    code = "from phalanx.client.call import write_result; write_result({1, 2})"
+    told = run_elsewhere([sys.executable, "-c", code], tmp_path)
+    assert told["error"].startswith("the function returned a set, which is not JSON")
+
+
+def test_the_package_shows_what_it_has():
+    assert {"submit", "Job", "__version__"} <= set(dir(phalanx))
 
 
 def test_what_else_is_refused(daemon):

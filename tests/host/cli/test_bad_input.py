@@ -1,6 +1,7 @@
 """Every way a verb can be used wrongly: the exact words, the next command, the exit code, and nothing sent."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ USAGE = {
         "-g 1.5: shares of a GPU sit on one GPU, so above 1 only whole ones count",
         "write -g 1 or -g 2",
     ),
-    "-g 0.0001 true": ("-g 0.0001 is finer than a thousandth of a GPU", "write -g 0.000"),
+    "-g 0.0001 true": ("-g 0.0001 is finer than a thousandth of a GPU", "write -g 0.001"),
     "-g 0.5:2 true": ("-g 0.5:2: an elastic range counts whole GPUs", "write -g 1:4"),
     "-n 3 -g 4 true": ("4 GPUs cannot be divided among 3 members", "write -g 6, or -n 1 or -n 2 or -n 4"),
     "-n 2 -g 2:8 true": (
@@ -54,6 +55,15 @@ USAGE = {
     "plain.py": (
         "there is no command 'plain.py' on the PATH, but a file of that name",
         "phalanx submit … -- python plain.py",
+    ),
+    "'sleep 1 && echo done'": (
+        "'sleep 1 && echo done' is a line for a shell, and is not run by one",
+        "phalanx submit -- bash -c 'sleep 1 && echo done'",
+    ),
+    "'sleep 1' x": ("there is no command 'sleep 1': it looks like several words", "phalanx submit -- sleep 1 x"),
+    "LR=3 A='b c' true --x": (
+        "LR=3 sets a variable, which only a shell does",
+        "phalanx submit --env LR=3 --env 'A=b c' -- true --x",
     ),
     ".": ("there is no command '.' on the PATH of this job", "check the spelling"),
     "./": ("./ is a directory, not a program", "name a program in it"),
@@ -96,6 +106,7 @@ USAGE = {
     "--restarts -1 true": ("--restarts -1 is below zero", "write --restarts 3"),
     "--priority 9999999999 true": ("--priority 9999999999 is out of bounds", "write one between ±1,000,000,000"),
     "missing.yaml": ("missing.yaml: cannot be read: No such file or directory", "name a file that is there"),
+    "typo.yaml": ("typo.yaml: line 3: has the unknown key 'ech'; did you mean each?", "mend the file"),
     "--each true": (
         "--each reads commands from standard input, and there is one on the line too",
         "keep one of them",
@@ -109,7 +120,8 @@ USAGE = {
 def test_submit_refuses(daemon, phalanx, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Path("plain.py").write_text("print(1)\n")
-    done = phalanx("submit", *words.split())
+    Path("typo.yaml").write_text("name: A\nmembers: 4\nech: {gpu: 1}\ncommand: [python, plain.py]\n")
+    done = phalanx("submit", *shlex.split(words))
     message, hint = USAGE[words]
     assert done.stderr == f"phalanx: error: {message}\n  next: {hint}\n"
     assert (done.exit_code, done.stdout) == (2, "")
@@ -183,12 +195,27 @@ def test_a_refusal_of_the_daemon_ends_with_its_exit_code(daemon, phalanx, code):
     assert (done.exit_code, done.stdout) == (exit_code, "")
 
 
-def test_one_bad_id_among_good_ones_does_not_keep_them(telling, phalanx):
+def test_one_bad_id_among_good_ones_does_not_keep_them(telling, phalanx, canned):
+    refused = [
+        {"ref": ref, "error": {"code": "not_found", "message": f"there is no job '{ref}'", "hint": "phalanx ps -a"}}
+        for ref in ("77", "78")
+    ]
+    telling.answer("POST", "/v1/cancel", {"jobs": [canned.PENDING], "refused": refused})
     done = phalanx("cancel", "77", "2", "78")
     assert done.stdout == "2 sft  pending\n"
-    assert "/v1/jobs/77/cancel" in done.stderr
-    assert "/v1/jobs/78/cancel" in done.stderr
+    assert "there is no job '77'" in done.stderr
+    assert "there is no job '78'" in done.stderr
     assert done.exit_code == 3
+    (request,) = telling.sent("POST", "/v1/cancel")
+    assert request.body == {"jobs": ["77", "2", "78"]}, "one request: nothing is started between two of them"
+
+
+def test_an_action_that_is_refused_prints_no_value(daemon, phalanx):
+    told = {"code": "conflict", "message": "job 3 is completed", "hint": "phalanx retry 3", "details": {}}
+    daemon.answer("POST", "/v1/jobs/3/preempt", {"error": told}, 409)
+    done = phalanx("preempt", "--drill", "3", "-o", "json")
+    assert "null" not in done.stdout
+    assert "job 3 is completed" in done.stderr, done.stderr
 
 
 def test_no_daemon_is_exit_code_5(home, phalanx):
@@ -239,6 +266,7 @@ VERBS = {
     "edit 1 --time never": "--time 'never' is no length of time",
     "logs 1 --rank x": "--rank 'x' is no rank",
     "ps --columns id,nme": "--columns: there is no column 'nme'",
+    "ps --state runing": "--state 'runing' is no state of a job",
     "report --by colour": "--by 'colour' is nothing to report by",
     "report --since ever": "--since 'ever' is no length of time",
     "gantt --past ever": "--past 'ever' is no length of time",

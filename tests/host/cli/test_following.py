@@ -142,7 +142,7 @@ def test_run_ends_with_the_exit_code_of_the_job(phalanx, daemon, logs):
     done = phalanx("run", "-g", "1", "--", "sleep", "1")
     assert (done.exit_code, done.stdout) == (42, "out\n")
     assert done.stderr == (
-        "phalanx: 5 train pending; Ctrl-C detaches\nrank 0 failed first (exit code 42)\n"
+        "phalanx: 5 train pending, 1 rank × 1 GPU; Ctrl-C detaches\nrank 0 failed first (exit code 42)\n"
         "phalanx: 5 train failed with exit code 42\n"
     )
 

@@ -8,17 +8,17 @@ TABLES = {
     "ps": """\
    ID  NAME                    STATE    GPUS  MEMBERS  TIME  INFO
     1  train                   running     4        4   20m  box: GPU 0-3
-    2  sft                     pending     2      2:8   41m  starts about 10:05 (Capacity)
-    3  evil\\x1b[31m\\u202ename  failed      4        4   20m  exit 1
     4  go                      running     4        4   20m  box: GPU 4-7  [####......] 40% 0.5/s 2m left
 10-13  sweep[0-3]              running     2        1   20m  2 running, 2 pending
+    2  sft                     pending     2      2:8   41m  starts about 10:05 (Capacity)
+    3  evil\\x1b[31m\\u202ename  failed      4        4   20m  exit 1
 """,
     "ps -a --no-headers": """\
     1  train                   ada  running  4    4  20m  box: GPU 0-3
-    2  sft                     ada  pending  2  2:8  41m  starts about 10:05 (Capacity)
-    3  evil\\x1b[31m\\u202ename  ada  failed   4    4  20m  exit 1
     4  go                      bob  running  4    4  20m  box: GPU 4-7  [####......] 40% 0.5/s 2m left
 10-13  sweep[0-3]              ada  running  2    1  20m  2 running, 2 pending
+    2  sft                     ada  pending  2  2:8  41m  starts about 10:05 (Capacity)
+    3  evil\\x1b[31m\\u202ename  ada  failed   4    4  20m  exit 1
 """,
     "ps -o wide": """\
 ID  NAME                    USER  QUEUE    STATE    PRIORITY  GPUS  MEMBERS  SUBMITTED  TIME  ATTEMPT  EXIT_CODE  DEVICES                  REASON    INFO
@@ -34,10 +34,10 @@ ID  NAME                    USER  QUEUE    STATE    PRIORITY  GPUS  MEMBERS  SUB
     "ps --columns id,state,eta": """\
    ID  STATE    ETA
     1  running  -
-    2  pending  about 10:05 (80%: 09:50 - 10:40)
-    3  failed   -
     4  running  -
 10-13  running  -
+    2  pending  about 10:05 (80%: 09:50 - 10:40)
+    3  failed   -
 """,
     "ps -o csv": """\
 id,name,user,queue,state,members,members_min,members_max,placement,reason,eta,gpus,priority,submitted,started,ended,waited_s,ran_s,exit_code,attempt,array
@@ -91,6 +91,15 @@ id,name,user,queue,state,members,members_min,members_max,placement,reason,eta,gp
   members     4, each gpu:1 memory:16Gi
   GPUs        4
   places      box:4
+  time        2h
+  kill after  2h30m, USR1 60 s before
+  deadline    15:00:00
+  begin       08:35:00
+  after       7, 9, however they end
+  restarts    3, 2 left
+  preemptible yes, and waits again
+  singleton   yes
+  topology    prefer node
   command     python train.py --name 'a b'
   directory   /data/ada
   submitted   08:30:00
@@ -133,9 +142,9 @@ bob   default      1   1.00    50.0%     0.0%  50.0%
 in all 13 jobs, 11.00 GPU hours, goodput 86.4%
 """,
     "report --by user,queue -o csv": """\
-user,queue,jobs,gpu_h,goodput,startup,lost
-ada,research,12,10.0,0.9,1800.0,1800.0
-bob,default,1,1.0,0.5,0.0,1800.0
+user,queue,jobs,gpu_h,goodput,productive_gpu_s,startup_gpu_s,snapshot_gpu_s,restore_gpu_s,resize_gpu_s,lost_gpu_s,idle_allocated_gpu_s
+ada,research,12,10.0,0.9,32400.0,1800.0,0.0,0.0,0.0,1800.0,0.0
+bob,default,1,1.0,0.5,1800.0,0.0,0.0,0.0,0.0,1800.0,0.0
 """,
     "report eta -v": """\
 42 estimates of jobs that have started since
@@ -178,19 +187,19 @@ GPU  MODEL  STATE     UTIL    USED   MEMORY  JOB  NAME   RANK  USER             
   2  H200   free        0%       0  140.4Gi    -  -         -  -
 """,
     "submit -g 4 --time 2h -- sleep 5": """\
-7 train  pending  starts about 10:05 (80%: 09:50 - 10:40), when #1 ends
+7 train  pending  4 ranks × 1 GPU  starts about 10:05 (80%: 09:50 - 10:40), when #1 ends
 ├─ phalanx why 7       why it waits, and when it starts
 ├─ phalanx logs -f 7   follow its output
 └─ phalanx cancel 7    stop it
 """,
     "submit -g 4 --dry-run -- sleep 5": """\
-7 train  pending  starts about 10:05 (80%: 09:50 - 10:40), when #1 ends
+7 train  pending  4 ranks × 1 GPU  starts about 10:05 (80%: 09:50 - 10:40), when #1 ends
 (dry run: nothing was submitted)
 """,
     "cancel 2": "2 sft  pending\n",
     "hold 2": "2 sft  pending  held; phalanx release lets it start\n",
     "release 2": "2 sft  pending  released\n",
-    "resize 2 4": "2 sft  pending  members 2:8\n",
+    "resize 2 4": "2 sft  pending  will start with 4 of 2:8 members\n",
     "edit 2 --priority 5 --time 30m": "2 sft  pending  changed: priority, walltime\n",
     "preempt --drill 2": "2 sft  pending  drill begun; watch it: phalanx events, phalanx logs -f 2\n",
     "retry 3": """\
@@ -230,7 +239,8 @@ def test_ps_json_is_a_list_of_rows_with_the_keys_of_the_contract(telling, phalan
 def test_other_json_is_what_the_daemon_said(telling, phalanx, canned):
     for words, told in {
         "why 214": canned.WHY_PENDING,
-        "show 1": canned.detail(canned.row()),
+        "show 1": {**canned.detail(canned.row()), "env": None},
+        "show 1 --env": canned.detail(canned.row()),
         "status": canned.STATUS,
         "nodes": canned.NODES,
         "queues": canned.QUEUES,
@@ -253,7 +263,7 @@ def test_a_job_that_was_only_just_accepted_is_looked_at_again(telling, phalanx, 
     telling.answer("GET", "/v1/jobs/2", canned.detail(canned.PENDING))
     assert "starts about 10:05" in phalanx("submit", "-g", "1", "sleep", "1").stdout
     telling.answer("GET", "/v1/jobs/2", {"error": {"code": "internal", "message": "oh", "hint": ""}}, status=500)
-    assert phalanx("submit", "-g", "1", "sleep", "1").stdout.startswith("2 sft  pending\n"), (
+    assert phalanx("submit", "-g", "1", "sleep", "1").stdout.startswith("2 sft  pending  1 rank × 1 GPU\n"), (
         "it is on disk all the same"
     )
 
@@ -298,3 +308,61 @@ def test_near_starts_are_told_as_lengths(telling, phalanx, canned):
     assert "  STARTS      in about 40s (80%: 20s - 3m), from earlier runs\n" in shown
     telling.answer("GET", "/v1/jobs/214/why", {**canned.WHY_PENDING, "eta": None})
     assert "nobody can say" in phalanx("why", "214").stdout
+
+
+def test_ps_is_cut_to_the_terminal_and_to_nothing_else(canned):
+    from click import unstyle
+
+    from phalanx.cli.host.listing import choose_columns, make_table
+    from phalanx.cli.host.ps import COLUMNS, collapse
+
+    long = canned.row(
+        name="a-run-with-a-very-long-name-indeed", info="starts in about 20s (80%: 10s - 3m) when #1 ends"
+    )
+    rows = collapse([long, canned.row(name="数据" * 10), *canned.ARRAY])
+    columns = choose_columns(None, COLUMNS, ("id", "name", "state", "gpus", "members", "time", "info"))
+    whole = make_table(rows, columns)
+    assert max(map(len, whole)) > 110
+    from phalanx.cli.host.text import width
+
+    for there in (100, 80, 60):
+        lines = [unstyle(line) for line in make_table(rows, columns, columns_there=there)]
+        assert max(map(width, lines)) <= there, (there, lines)
+        assert lines[1].split()[0] == "1"
+        assert "…" in lines[1]
+    assert make_table(rows, columns, columns_there=400) == whole
+
+
+def test_two_arrays_of_one_name_are_two_lines_that_verbs_take_back(canned):
+    from phalanx.cli.host.ps import collapse
+
+    first = [{**row, "array_key": "0/a"} for row in canned.ARRAY]
+    second = [
+        {**row, "id": row["id"] + 10, "array_key": "0/b", "array": f"sweep[{2 * at}]"}
+        for at, row in enumerate(canned.ARRAY)
+    ]
+    shown = [(row["id"], row["name"]) for row in collapse([*first, *second])]
+    assert shown == [("10-13", "sweep[0-3]"), ("20-23", "sweep[0,2,4,6]")]
+
+
+def test_resize_says_what_comes_of_it(telling, phalanx, canned):
+    elastic = {"members_min": 2, "members_max": 8, "state": "running"}
+    for members, said in ((8, "shrinks from 8 to 4 members; phalanx why 2"), (4, "has 4 members, and keeps them")):
+        telling.answer("POST", "/v1/jobs/2/resize", canned.row(id=2, name="el2", members=members, **elastic))
+        assert phalanx("resize", "2", "4").stdout == f"2 el2  running  {said}\n"
+
+
+def test_what_means_several_jobs_is_done_to_each(telling, phalanx, canned):
+    several = {"code": "ambiguous", "message": "'sweep' means 2 jobs: 1-3", "hint": "x", "details": {"several": [1, 3]}}
+    for verb in ("", "/why"):
+        telling.answer("GET", f"/v1/jobs/sweep{verb}", {"error": several}, status=409)
+    for verb in ("show", "why"):
+        shown = phalanx(verb, "sweep").stdout
+        assert shown == phalanx(verb, "1").stdout + "\n" + phalanx(verb, "3").stdout
+        assert [
+            each.get("id") or each["job"]["id"] for each in json.loads(phalanx(verb, "sweep", "-o", "json").stdout)
+        ] == [1, 3]
+    telling.answer("POST", "/v1/jobs/sweep/resize", {"error": several}, status=409)
+    telling.answer("POST", "/v1/jobs/1/resize", canned.PENDING)
+    telling.answer("POST", "/v1/jobs/3/resize", canned.PENDING)
+    assert phalanx("resize", "sweep", "4").stdout.count("will start with 4") == 2

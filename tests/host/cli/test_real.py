@@ -3,12 +3,18 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))  # import-mode=importlib leaves it out
+
+from selection import rest_long
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def until(run, job, *states):
 def test_the_first_minutes(box):
     assert json.loads(box("submit", "-o", "json", "-g", 4, "--", "sleep", 300).stdout)["id"] == 1
     shown = box("submit", "-g", 4, "--time", "1m", "--name", "second", "--", "sleep", 300).stdout
-    assert shown.startswith("2 second  pending  starts ")
+    assert shown.startswith("2 second  pending  4 ranks × 1 GPU  starts ")
     until(box, 1, "running")
     lines = box("ps").stdout.splitlines()
     assert lines[0].split() == ["ID", "NAME", "STATE", "GPUS", "MEMBERS", "TIME", "INFO"]
@@ -228,3 +234,101 @@ def test_tokens_are_issued_once_listed_without_their_text_and_revoked(box):
     assert not box("token", "list").stdout
     box("token", "revoke", identifier, code=3)
     box("token", "issue", "--life", "soon", code=2)
+
+
+def test_logs_and_reports_are_read_while_the_daemon_is_down(box, home):
+    box("submit", "-g", 2, "--name", "pair", "--", "sh", "-c", "echo hello $RANK; sleep 0.3")
+    box("submit", "-n", 1, "-g", 4, "--name", "long", "--", "sh", "-c", "echo begun; sleep 300")
+    box("wait", "pair")
+    until(box, "long", "running")
+    report, logs = box("report", "--by", "job", "--json").stdout, box("logs", "pair").stdout
+    (known,) = (
+        [row for row in json.loads(report)["rows"] if row["job"] == 1]
+        if "rows" in report
+        else [row for row in json.loads(report) if row["job"] == 1]
+    )
+    box("down")
+    before = {path.name: path.stat().st_mtime_ns for path in home.iterdir() if path.name.startswith("phalanx.db")}
+    done = box("logs", "pair")
+    assert done.stdout == logs
+    assert "the daemon is down; this is what" in done.stderr
+    assert box("logs", "long").stdout == "begun\n"
+    assert box("logs", "1", "--rank", "1", "--tail", "1").stdout == "hello 1\n"
+    assert known in json.loads(box("report", "--by", "job", "--json").stdout)
+    assert box("report", "eta").returncode == 0
+    assert "there is no job 'nobody'" in box("logs", "nobody", code=3).stderr
+    assert before == {
+        path.name: path.stat().st_mtime_ns for path in home.iterdir() if path.name.startswith("phalanx.db")
+    }
+
+
+#: What somebody does, and what is printed with a next step; every command of it must work then. `{long}` is a job that runs.
+WRONG = {
+    "hold 1": "a running job cannot be held",
+    "edit 1 --priority 3": "a running job cannot be edited",
+    "release 2": "it is not on hold",
+    "resize 1 2": "it has one size",
+    "retry nobody": "there is none",
+    "logs 1 --attempt 9": "there was none",
+    "submit -q nope true": "there is no such queue",
+    "submit -g 99 true": "there are not so many",
+    "nodes --columns nope": "there is no such column",
+}
+
+
+@pytest.mark.parametrize("words", rest_long(WRONG, short=2))
+def test_the_next_step_that_is_printed_works(box, words):
+    """Only those that can be typed as they stand; what is written with a name in capitals is a pattern."""
+    box("submit", "-n", 1, "-g", 4, "--requeue", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 300 & wait")
+    until(box, 1, "running")
+    box("submit", "-g", 2, "--", "sleep", 300)
+    refused = subprocess.run(
+        [sys.executable, "-m", "phalanx", *words.split()], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert refused.returncode != 0, words
+    (hint,) = [line.removeprefix("  next: ") for line in refused.stderr.splitlines() if line.startswith("  next: ")]
+    commands = [each.strip(" .") for each in re.findall(r"phalanx ([a-z]+[^;,()&]*)", hint)]
+    assert commands or hint.startswith(("choose of ", "leave it out")), hint
+    for command in reversed(commands):  # what ends a job is named first
+        done = subprocess.run(
+            [sys.executable, "-m", "phalanx", *command.split()], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, (hint, command, done.stderr)
+
+
+def test_functions_of_scripts_are_run_and_return(box, home):
+    script = home.parent / "train.py"
+    script.write_text(
+        "import os, phalanx\n"
+        "def train(lr, steps=1):\n    return {'rank': int(os.environ['RANK']), 'loss': lr * steps}\n"
+        "def broken():\n    raise ValueError('no data')\n"
+        "if __name__ == '__main__':\n"
+        "    job = phalanx.submit(train, gpus=2, args=[0.5], kwargs={'steps': 4})\n"
+        "    print(job.result(60), job.result(rank=1)['rank'])\n"
+        "    try:\n        phalanx.submit(broken, gpus=1).result(60)\n"
+        "    except Exception as bad:\n        print('no data' in str(bad))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("{'rank': 0, 'loss': 2.0} 1\nTrue\n", 0), done.stderr
+
+
+def test_what_if_of_the_daemon_as_it_stands(box, home):
+    box("submit", "-g", 4, "--time", "10m", "--name", "first", "--", "sleep", 300)
+    box("submit", "-g", 2, "--time", "5m", "--name", "second", "--", "sleep", 300)
+    until(box, "first", "running")
+    told = json.loads(box("what-if", "--submit", "-g 1 --time 1m --name quick", "--json").stdout)
+    assert [gang["name"] for gang in told["gangs"]] == ["1", "2", "new quick"]
+    quick = told["gangs"][-1]["after"]
+    assert told["gangs"][-1]["state"] == "new"
+    assert quick["end_s"] - quick["start_s"] == 60
+    told = json.loads(box("what-if", "--cancel", "first", "--json").stdout)
+    assert told["starts_now"] == {"before": [], "after": ["2"]}
+    shown = box("what-if", "--add-nodes", "1x4").stdout
+    assert shown.startswith("now, policy goodput: add nodes 1x4\n")
+    assert re.search(r"^2 second +pending +\+9m\S+ +now ", shown, re.MULTILINE), shown
+    file = home.parent / "state.json"
+    assert box("what-if", "-o", file).stdout == f"state: {file}\n"
+    assert json.loads(box("what-if", file, "--cancel", "1", "--json").stdout)["starts_now"]["after"] == ["2"]
+    assert json.loads(box("ps", "--json").stdout)[0]["state"] == "running", "nothing was changed"
+    assert "there is no job 'nobody'" in box("what-if", "--cancel", "nobody", code=3).stderr
+    assert "no number of GPUs" in box("what-if", "--submit", "-g nix", code=2).stderr

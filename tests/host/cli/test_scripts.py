@@ -17,6 +17,7 @@ def sent(daemon, phalanx, tmp_path, monkeypatch):
         return SimpleNamespace(body={"jobs": told} if "jobs" in request.body else told[0], status=200, headers={})
 
     daemon.answer("POST", "/v1/jobs", accept)
+    daemon.answer("GET", "/v1/queues", {"queues": [{"name": "default"}, {"name": "gpu"}]})
 
     def run(*headers, options=(), body="echo hi", code=0, words=()):
         Path("job.sh").write_text("\n".join(["#!/bin/sh", "# a comment", *headers, "", body, "#SBATCH --gres=gpu:7"]))
@@ -91,6 +92,7 @@ def test_slurm_lines_that_mean_something(sent, tmp_path):
 def test_a_slurm_script_without_tasks_is_one_member_with_everything(sent):
     (job, *others), notes = sent("#SBATCH --gres=gpu:h100:4,shard:2", "#SBATCH --mem=64G -n1", "#SBATCH --array=0-9%2")
     assert job["gang"] == {"members": 1, "each": {"gpu": 4, "memory": "65536Mi"}}
+    assert job["array"].pop("key")
     assert job["array"] == {"index": 0, "of": "job", "at_most": 2}
     assert len(others) == 9
     assert "line 3: the kind h100 means nothing here" in notes
@@ -188,3 +190,25 @@ def test_a_script_that_reads_slurm_s_variables_is_told_ours(sent):
     assert "job.sh reads SLURM_PROCID, which is not set here; RANK is" in notes
     assert "job.sh reads SLURM_JOB_ID, which is not set here; PHALANX_JOB is" in notes
     assert "job.sh calls srun, which is Slurm's" in notes
+
+
+def test_a_slurm_script_that_calls_a_launcher_itself_is_started_once_as_slurm_would(sent):
+    (job,), notes = sent("#SBATCH --ntasks=4 --gpus=4", body="torchrun --nproc_per_node 4 train.py")
+    assert job["gang"] == {"members": 1, "each": {"gpu": 4}}
+    assert "job.sh calls torchrun, which starts its own ranks: started once with all GPUs, not 4 times" in notes
+    (job,), notes = sent("#SBATCH --ntasks=4 --gpus=4", body="srun torchrun --nproc_per_node 1 train.py")
+    assert job["gang"]["members"] == 4, "with srun Slurm starts it once a task"
+    assert "started 4 times" in notes
+
+
+def test_a_partition_is_the_queue_of_that_name_or_a_note(sent):
+    (job,), notes = sent("#SBATCH --partition=long,gpu --gpus=1")
+    assert (job["gang"]["queue"], notes) == ("gpu", "")
+    (job,), notes = sent("#SBATCH -p a100 --gpus=1")
+    assert "queue" not in job["gang"]
+    assert "partition" not in job
+    assert notes == (
+        "phalanx: note: --partition=a100 is no queue here, so it goes to the default one; there are: default, gpu\n"
+    )
+    (job,), notes = sent("#SBATCH -p a100 --gpus=1", "#PHALANX --queue mine")
+    assert (job["gang"]["queue"], notes) == ("mine", ""), "who names a queue means it"

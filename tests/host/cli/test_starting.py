@@ -89,7 +89,7 @@ def stub(home, monkeypatch):
 def test_the_first_submit_starts_a_daemon_and_the_second_finds_it(stub, phalanx, home):
     first = phalanx("submit", "true")
     assert first.exit_code == 0, first.output
-    assert first.stdout.startswith("1 true  running\n")
+    assert first.stdout.startswith("1 true  running  1 rank × 1 GPU\n")
     assert phalanx("submit", "true").exit_code == 0
     assert len(stub) == 1
     assert (home / "daemon.log").stat().st_mode & 0o077 == 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from phalanx.client.job_request import name_of
-from phalanx.client.shape import choose_shape, find_launcher
+from phalanx.client.launchers import find_launcher
+from phalanx.client.shape import choose_shape
 
 SHAPES = {
     "-g 4": {"members": 4, "each": {"gpu": 1}},
@@ -128,9 +129,11 @@ def test_every_option_arrives(sent, tmp_path):
 
 def test_an_array_is_one_request(daemon, sent):
     jobs, _ = sent("--array", "1,4-8:2%3", "--name", "sweep", "true")
+    (key,) = {job["array"].pop("key") for job in jobs}
     assert [job["array"] for job in jobs] == [{"index": index, "of": "sweep", "at_most": 3} for index in (1, 4, 6, 8)]
     assert {json.dumps({**job, "array": None}) for job in jobs}.__len__() == 1
     jobs, _ = sent("--array", "5", "true")
+    assert jobs[0]["array"].pop("key") != key, "another submit is another array, whatever it is called"
     assert [job["array"] for job in jobs] == [{"index": 5, "of": "true", "at_most": 0}]
 
 
@@ -140,7 +143,9 @@ def test_ids_of_an_array_come_as_a_list(daemon, phalanx):
     assert [job["id"] for job in found] == [1, 2, 3]
     found = json.loads(phalanx("submit", "-o", "json", "--array", "7", "true").stdout)
     assert [job["id"] for job in found] == [1], "a list, however short"
-    assert phalanx("submit", "--array", "0-2", "true").stdout.startswith("3 jobs: 1-3  true  running\n")
+    assert phalanx("submit", "--array", "0-2", "true").stdout.startswith(
+        "3 jobs: 1-3  true  running  1 rank × 1 GPU each\n"
+    )
 
 
 def test_each_line_is_a_job_of_one_request(daemon, sent):
@@ -209,6 +214,85 @@ def test_the_shape_of_a_launcher_with_one_gpu_needs_no_word():
     assert notes == []
 
 
+IN_SCRIPTS = {
+    "torchrun --nproc_per_node 4 train.py": "torchrun",
+    "cd /x && exec torchrun train.py": "torchrun",
+    "set -e\nexport A=b\nOMP_NUM_THREADS=1 torchrun \\\n  --nproc_per_node 4 x.py": "torchrun",
+    "if true; then\n  accelerate launch x.py\nfi": "accelerate",
+    "(deepspeed x.py; echo 'done; really') | tee log": "deepspeed",
+    "python -m torch.distributed.run x.py > log 2>&1 &": "torch.distributed.run",
+    "timeout 5m numactl -N 0 torchrun x.py": "torchrun",
+    'LAUNCH="torchrun --nproc_per_node 4"\n$LAUNCH x.py': "torchrun",
+    "echo $(torchrun x.py)": "torchrun",
+    "# torchrun x.py\npython x.py": None,
+    "echo torchrun x.py; pip install deepspeed": None,
+    "accelerate config default": None,
+    "command -v torchrun || exit 1": None,
+    "echo 'a; torchrun x'": None,
+    "python train.py --launcher torchrun": None,
+}
+
+
+@pytest.mark.parametrize("text", IN_SCRIPTS)
+def test_launchers_in_scripts_and_in_lines_of_the_shell_are_started_once(sent, tmp_path, text):
+    (tmp_path / "run.sh").write_text(f"#!/usr/bin/env bash\n{text}\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    launcher = IN_SCRIPTS[text]
+    for command in ([f"{tmp_path}/run.sh"], ["bash", "-e", f"{tmp_path}/run.sh", "x"], ["bash", "-lc", text]):
+        (job,), notes = sent("-g", "4", "--", *command)
+        if launcher is None:
+            assert (job["gang"]["members"], notes) == (4, "")
+            continue
+        assert job["gang"] == {"members": 1, "each": {"gpu": 4}}
+        named = launcher if "-lc" in command else f"run.sh calls {launcher}, which"
+        told = f"phalanx: note: {named} starts its own ranks: one member with 4 GPUs (-n 1; per GPU: -n 4)\n"
+        assert notes == told
+    (job,), notes = sent("-n", "4", "-g", "4", "--", f"{tmp_path}/run.sh")
+    assert (job["gang"]["members"], notes) == (4, ""), "who says -n is taken at his word"
+
+
+def test_a_program_in_python_that_seems_to_call_a_launcher_is_only_spoken_of(sent, tmp_path):
+    script = tmp_path / "launch.py"
+    script.write_text('import subprocess\nsubprocess.run(["torchrun", "x.py"])\n')
+    (job,), notes = sent("-g", "4", "--", sys.executable, script)
+    assert job["gang"]["members"] == 4
+    assert "launch.py seems to call torchrun" in notes
+    assert "for one start with all of them: -n 1 -g 4" in notes
+    script.write_text('import subprocess\nprint("torchrun")  # as a word\n')
+    script.write_text('"""Like torchrun."""\nimport accelerate\n')
+    assert sent("-g", "4", "--", sys.executable, script)[1] == ""
+
+
+RANKS = {
+    "-g 4": "4 ranks × 1 GPU",
+    "-n 1 -g 4": "1 rank × 4 GPUs",
+    "-g 2:8": "2 to 8 ranks × 1 GPU",
+    "-g 0.5": "1 rank × 0.5 GPU",
+    "--cpus 2": "1 rank × no GPU",
+}
+
+
+@pytest.mark.parametrize("words", RANKS)
+def test_every_submit_says_how_often_the_command_is_started(daemon, phalanx, words):
+    daemon.answer("POST", "/v1/jobs", accept)
+    shown = phalanx("submit", *words.split(), "true").stdout
+    assert shown.startswith(f"1 true  running  {RANKS[words]}\n")
+    assert phalanx("submit", *words.split(), "--dry-run", "true").stdout.startswith(
+        f"1 true  running  {RANKS[words]}\n"
+    )
+
+
+def test_gangs_of_a_file_say_it_each_for_itself(daemon, phalanx, tmp_path):
+    daemon.answer("POST", "/v1/jobs", accept)
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "gangs:\n- {name: a, after: b, members: 2, each: {gpu: 2}, command: [sleep, '1']}\n"
+        "- {name: b, roles: [{name: x, members: 1, each: {gpu: 1}}, {name: y, members: 3}], command: [sleep, '1']}\n"
+    )
+    lines = phalanx("submit", file).stdout.splitlines()
+    assert lines[:2] == ["1 b  running  1 rank × 1 GPU + 3 ranks × no GPU", "1 a  running  2 ranks × 2 GPUs"]
+
+
 NAMES = {
     "python train.py": "train",
     "python -m pkg.mod": "python",
@@ -249,10 +333,10 @@ def test_a_submit_is_not_repeated_for_ever(daemon, phalanx):
 
 
 def test_a_cancel_that_may_have_been_done_is_not_repeated(daemon, phalanx, canned):
-    daemon.answer("POST", "/v1/jobs/2/cancel", canned.PENDING)
+    daemon.answer("POST", "/v1/cancel", {"jobs": [canned.PENDING]})
     daemon.lose = 1
     assert phalanx("cancel", "2").exit_code == 5
-    assert len(daemon.sent("POST", "/v1/jobs/2/cancel")) == 1
+    assert len(daemon.sent("POST", "/v1/cancel")) == 1
 
 
 # ---- files of gangs

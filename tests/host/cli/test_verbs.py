@@ -12,7 +12,8 @@ import pytest
 
 def test_bodies_of_verbs(telling, phalanx):
     for words, method, path, body in (
-        ("hold 2", "POST", "/v1/jobs/2/hold", {}),
+        ("hold 2", "POST", "/v1/hold", {"jobs": ["2"]}),
+        ("cancel 2 a b[0-3] 36-39", "POST", "/v1/cancel", {"jobs": ["2", "a", "b[0-3]", "36-39"]}),
         ("resize 2 4", "POST", "/v1/jobs/2/resize", {"members": 4}),
         ("resize 2 --to auto", "POST", "/v1/jobs/2/resize", {"members": "auto"}),
         ("resize 2 --min 2", "POST", "/v1/jobs/2/resize", {"members": "auto", "min": 2}),
@@ -79,13 +80,21 @@ def test_completion_scripts(phalanx, shell):
 
 def complete(*words):
     """What bash would offer for the last word."""
+    return [line.partition(",")[2] for line in offered(*words)]
+
+
+def complete_kinds(*words):
+    return [line.partition(",")[0] for line in offered(*words)]
+
+
+def offered(*words):
     env = {**os.environ, "_PHALANX_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["phalanx", *words]),
            "COMP_CWORD": str(len(words))}  # fmt: skip
     code = "from phalanx.cli import main; main(prog_name='phalanx')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env, timeout=60
     )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+    return [line for line in done.stdout.splitlines() if line]
 
 
 def test_verbs_ids_and_names_are_completed(telling):
@@ -93,6 +102,21 @@ def test_verbs_ids_and_names_are_completed(telling):
     assert complete("why", "1") == ["1", "10", "11", "12", "13"]
     assert complete("logs", "sw") == ["sweep"] * 4
     assert "--columns" in complete("ps", "--c")
+
+
+def test_values_of_options_are_completed(telling):
+    assert complete("submit", "-q", "r") == ["root", "research"]
+    assert complete("ps", "--state", "running,c") == ["running,completed", "running,cancelled"]
+    assert complete("ps", "--columns", "id,pr") == ["id,priority"]
+    assert complete("nodes", "--columns", "ut") == ["util"]
+    assert "goodput" in complete("up", "--policy", "")
+    assert complete("submit", "--after", "sw") == ["sweep"] * 4
+
+
+def test_files_are_completed_where_a_command_stands():
+    """The shell completes them itself when it is told that it is a file's turn."""
+    for words in (["submit", "./ru"], ["submit", "-g", "4", "tr"], ["run", "--", "x"]):
+        assert complete_kinds(*words) == ["file"], words
 
 
 def test_without_a_daemon_completion_is_silent(home):
@@ -141,7 +165,7 @@ def test_watch_off_a_terminal_prints_what_changes(telling, phalanx, monkeypatch,
     monkeypatch.setattr(time, "sleep", nap)
     done = phalanx("ps", "-w", "--columns", "id", "--no-headers", "--limit", "3")
     assert done.exit_code == 0
-    assert done.stdout == "    1\n    2\n    3\n    4\n10-13\n2\n"
+    assert done.stdout == "    1\n    4\n10-13\n    2\n    3\n2\n"
 
 
 def test_top_on_a_terminal_is_drawn_with_rich(canned):

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Intake
-from phalanx.frontends.host.core.jobs import Job, Live, Member
+from phalanx.frontends.host.core.jobs import Job, Live, Member, remember
 from phalanx.frontends.host.core.planner import Begin, Leave, Planner
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.seatmap import split_seats
@@ -69,13 +70,14 @@ class FakeStore:
     def load_run(self, job: int) -> bytes:
         return self.runs_by_job[job]
 
-    def ended(self, since_us=0, user=None, limit=1000, **_):
+    def ended(self, since_us=0, user=None, limit=1000, *, name=None, **_):
         found = [
             record
             for record in self.records.values()
             if record.state in ("completed", "failed", "cancelled", "infeasible")
             and (record.end_us or record.submit_us) >= since_us
             and user in (None, record.user)
+            and name in (None, record.name)
         ]
         return sorted(found, key=lambda record: -(record.end_us or 0))[:limit]
 
@@ -182,6 +184,7 @@ class World:
             if isinstance(act, Begin):
                 self.start(job, act.seats)
             elif isinstance(act, Leave) and job.live is not None:
+                self._spend(job)
                 self.hub.occupancy.give(job.live, job.live.members.values())
                 job.live, job.state = None, "pending"
 
@@ -192,7 +195,7 @@ class World:
             for rank, (role, devices) in enumerate(places)
         }
         job.attempt += 1
-        job.live = Live(job.id, job.attempt, members, phase="running", started_us=self.clock.us)
+        job.live = Live(job.id, job.attempt, members, phase=AttemptPhase.RUNNING, started_us=self.clock.us)
         job.state, job.start_us, job.start_wall = "running", self.clock.us, self.clock.wall_s()
         self.hub.occupancy.take(job.live, members.values())
         self.happen(
@@ -205,17 +208,24 @@ class World:
         how = {"completed": self.planner.complete, "failed": self.planner.fail, "cancelled": self.planner.cancel}
         how[state](self.clock.us, job.number)
         if job.live is not None:
+            self._spend(job)
             self.hub.occupancy.give(job.live, job.live.members.values())
         job.live, job.state, job.end_us, job.end_wall = None, state, self.clock.us, self.clock.wall_s()
         for name, value in facts.items():
             setattr(job, name, value)
         record = self.store.records[job.id]
         record.state, record.start_us, record.end_us = state, job.start_us, job.end_us
+        record.memory = remember(job, None)
         record.start_wall, record.end_wall, record.exit_code = job.start_wall, job.end_wall, job.exit_code
         record.ledger = msgspec.json.encode(job.ledger) if job.ledger else None
         record.reason = None if job.reason is None else msgspec.json.encode(job.reason)
         record.failure = None if job.failure is None else msgspec.json.encode(job.failure)
         self.happen(job, {"completed": "complete", "failed": "fail", "cancelled": "cancel"}[state])
+
+    def _spend(self, job: Job) -> None:
+        job.spent.ran_us += self.clock.us - job.live.started_us
+        job.spent.attempts += 1
+        job.spent.gpus = sum(milli for m in job.live.present() for _, milli in m.devices) / 1000
 
     def happen(self, job: Job, event: str, **data) -> None:
         seq = len(self.store.told) + 1

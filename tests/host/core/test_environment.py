@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.frontends.host.core.jobs import Job, Live, Member
+from phalanx.frontends.host.core.jobs import ArrayPlace, Job, Live, Member
 from phalanx.frontends.host.core.member_environment import SharedEnvironment, clean, environment
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 
 GANG = Gang("7", (Role("member", Sizes((2,)), Shape((("gpu", 1000),))),))
 
 
-def make(devices: list[tuple[tuple[int, int], ...]], uuids: list[str] | None = None, **job) -> list[dict[str, str]]:
+def make(
+    devices: list[tuple[tuple[int, int], ...]], uuids: list[str] | None = None, *, base=None, **job
+) -> list[dict[str, str]]:
     members = {at: Member(at, "member", each, rank=at) for at, each in enumerate(devices)}
     live = Live(7, 3, members)
     owner = Job(7, 0, 0, "ada", "train", GANG, "starting", 0, 0.0, **job)
     setting = SharedEnvironment(uuids or [f"GPU-{at}" for at in range(8)], 29500, "/state/runs/7.3")
-    return [environment({"HOME": "/u/ada", "RANK": "99"}, owner, live, member, setting) for member in members.values()]
+    found = {"HOME": "/u/ada", "RANK": "99", **(base or {})}
+    return [environment(found, owner, live, member, setting) for member in members.values()]
 
 
 def test_single_devices_are_seen_by_the_whole_gang_in_order_of_rank():
@@ -77,6 +80,12 @@ def test_what_a_member_is_comes_from_us_alone():
 
 
 def test_an_element_of_an_array_knows_its_index():
-    (only,) = make([((0, 1000),)], array=("sweep", 4, 2))
+    (only,) = make([((0, 1000),)], array=ArrayPlace("sweep", 4, 2))
     assert only["PHALANX_ARRAY_INDEX"] == "4"
     assert "PHALANX_ARRAY_INDEX" not in make([((0, 1000),)])[0]
+
+
+def test_what_python_prints_is_in_the_log_at_once_unless_somebody_wants_it_otherwise():
+    assert make([((0, 1000),)])[0]["PYTHONUNBUFFERED"] == "1"
+    for said in ("", "0"):
+        assert make([((0, 1000),)], base={"PYTHONUNBUFFERED": said})[0]["PYTHONUNBUFFERED"] == said

@@ -11,6 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it out
 
+from mixed_hour import play
 from telling_world import World
 
 from phalanx.control.clone import clone_state
@@ -18,7 +19,10 @@ from phalanx.control.dump import dump_state
 from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.frontends.host.core import outlook
+from phalanx.frontends.host.core.calibration import Calibration
 from phalanx.frontends.host.core.forecast import PAUSE_MOST_US, STALE_US, Forecast, Forecaster
+from phalanx.frontends.host.core.lengths import Lengths, Spread
+from phalanx.frontends.host.store import EstimateRecord
 
 MINUTE = 60_000_000
 
@@ -41,31 +45,61 @@ def test_a_gang_starts_when_the_last_it_needs_has_ended():
     found = forecasts(world)[big.id]
     assert minutes(world, found.at_us) == 60
     assert found.hangs_on == f"when {long.id} (long) ends"
-    # Without a history people are believed, and may be done much sooner.
-    assert (minutes(world, found.low_us), minutes(world, found.high_us)) == (12, 60)
+    # Without a history people are believed, and may be done much sooner, or a little later.
+    assert minutes(world, found.low_us) < 30
+    assert 60 < minutes(world, found.high_us) < 90
     assert not found.predicted
 
 
-def test_the_range_follows_what_the_person_usually_needs_of_a_stated_time():
-    world = World()
-    for ran_s in (50, 50, 50, 50, 50, 100, 50, 50, 150, 150):
-        world.predictions.note("ada", f"other{ran_s}", ran_s, 100, completed=True)
-    world.submit("long", "8 gpu=1", walltime=3600)
+def wait_behind_an_hour(world, user="ada"):
+    """The forecast of a job that waits for one which states an hour."""
+    world.submit("long", "8 gpu=1", user, walltime=3600)
     world.plan()
     next_ = world.submit("next", "8 gpu=1", walltime=60)
-    found = forecasts(world)[next_.id]
-    assert [minutes(world, us) for us in (found.low_us, found.at_us, found.high_us)] == [30, 30, 90]
+    return lambda: forecasts(world)[next_.id]
+
+
+def test_a_stated_time_is_not_beaten_by_guess_alone_and_the_guess_is_in_the_range():
+    # Six that overstate sixfold, then an honest one: its neighbour was told "in about 10m", without any range.
+    world = World()
+    for at in range(6):
+        world.predictions.note("ada", f"other{at}", 10, 60)
+    found = wait_behind_an_hour(world)()
+    assert minutes(world, found.at_us) == 60
+    assert minutes(world, found.low_us) < 12
+    assert minutes(world, found.high_us) > 60
+
+
+def test_jobs_that_crash_at_once_say_nothing_of_the_next():
+    world = World()
+    for at in range(5):
+        job = world.submit(f"crash{at}", "1 gpu=1", walltime=4 * 3600)
+        world.plan()
+        world.end(job, "failed")
+    world.predictions.load(world.store.ended())
+    found = wait_behind_an_hour(world)()
+    assert minutes(world, found.at_us) == 60
+    assert found.high_us - found.low_us > 10 * MINUTE
+
+
+def test_a_range_has_a_width_however_alike_earlier_runs_were():
+    world = World()
+    for _ in range(20):
+        world.predictions.note("ada", "other", 100, 100)
+    found = wait_behind_an_hour(world)()
+    assert found.low_us < found.at_us < found.high_us
+    assert minutes(world, found.at_us) == 60
 
 
 def test_whoever_usually_takes_longer_than_stated_does_so_whatever_its_age():
     world = World()
-    for _ in range(5):
-        world.predictions.note("ada", "other", 150, 100, completed=True)
-    world.submit("long", "8 gpu=1", walltime=3600)
-    world.plan()
-    next_ = world.submit("next", "8 gpu=1", walltime=60)
+    for _ in range(15):
+        world.predictions.note("ada", "other", 150, 100)
+    ask = wait_behind_an_hour(world)
     world.tick(3000)
-    assert minutes(world, forecasts(world)[next_.id].at_us) == 40  # of one hour and a half
+    found = ask()
+    assert minutes(world, found.at_us) == 40  # of one hour and a half
+    assert found.low_us < found.at_us < found.high_us
 
 
 def test_of_several_ends_at_once_the_one_that_gives_most_is_named():
@@ -88,7 +122,7 @@ def test_time_that_has_passed_is_not_waited_for_again():
     world.tick(3000)
     found = forecasts(world)[next_.id]
     assert minutes(world, found.at_us) == 10
-    assert minutes(world, found.low_us) == 2
+    assert 0 < minutes(world, found.low_us) < 10
 
 
 def test_a_run_that_has_outlived_its_time_is_expected_to_end_soon_and_not_in_the_past():
@@ -106,7 +140,7 @@ def test_a_run_that_has_outlived_its_time_is_expected_to_end_soon_and_not_in_the
 def test_earlier_runs_stand_in_for_a_time_that_nobody_stated_and_are_told_as_such():
     world = World()
     for ran_s in (600, 600, 1200):
-        world.predictions.note("ada", "train", ran_s, None, completed=True)
+        world.predictions.note("ada", "train", ran_s, None)
     guess_us = world.predictions.walltime_us("ada", "train")
     first = world.submit("train", "8 gpu=1", walltime=guess_us / 1e6, predicted=True)
     world.plan()
@@ -114,7 +148,7 @@ def test_earlier_runs_stand_in_for_a_time_that_nobody_stated_and_are_told_as_suc
     third = world.submit("more", "8 gpu=1", user="bob", walltime=600)
     found = forecasts(world)
     assert minutes(world, found[second.id].at_us) == 10
-    assert minutes(world, found[second.id].high_us) == 20
+    assert 10 < minutes(world, found[second.id].high_us) < 30
     assert found[second.id].hangs_on == f"when {first.id} (train) ends"
     assert found[second.id].predicted
     assert found[third.id].predicted  # through the second, whose start is one
@@ -128,7 +162,7 @@ def test_of_a_run_of_which_nobody_said_anything_its_age_is_told_and_that_nobody_
     world.tick(900)
     found = forecasts(world)[next_.id]
     assert minutes(world, found.at_us) == 15
-    assert minutes(world, found.high_us) == 135
+    assert minutes(world, found.high_us) > 60
     assert found.hangs_on == f"when {mute.id} (mute) ends (no --time was given)"
     assert not found.predicted  # from its age, not from earlier runs
 
@@ -142,7 +176,7 @@ def test_a_run_that_tells_how_far_it_is_is_taken_at_its_word():
     job.progress = {"step": 100, "total": 700, "rate": 1.0, "at_us": world.clock.us}
     found = forecasts(world)[next_.id]
     assert minutes(world, found.at_us) == 10
-    assert minutes(world, found.high_us) < 13
+    assert minutes(world, found.high_us) < 14
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, None])
@@ -189,22 +223,87 @@ def test_a_start_on_seats_that_an_elastic_gang_gives_back_hangs_on_that():
     assert found.hangs_on == f"when {wide.id} (wide) gives some back"
 
 
-def test_the_low_end_is_never_after_and_the_high_end_never_before():
-    # With shorter runs a reservation may lie elsewhere, so that somebody starts later than with longer ones.
-    world, jobs = busy_world()
-    number = jobs[0].number
-    looks = {
-        which: Outlook("", 0, starts={number: (at_us, StartCause("time"))})
-        for which, at_us in ((outlook.LOW, 150), (outlook.MIDDLE, 100), (outlook.HIGH, 80))
-    }
-    assert world.forecaster.tell(outlook.Lengths(), looks) == {number: Forecast(100, 100, 100, "")}
+@pytest.mark.parametrize(
+    ("at_us", "low_us", "high_us"),
+    [
+        (50, 10, 90),  # one in ten on either side
+        (98, 18, 98),  # what is told is at the edge: the other end gives what this one took
+        (150, 20, 150),  # beyond everything that was drawn
+        (3, 3, 83),
+        (-20, -20, 80),
+    ],
+)
+def test_a_range_holds_four_in_five_with_what_is_told_inside(at_us, low_us, high_us):
+    found = outlook.hold(at_us, range(1, 100))
+    assert [abs(end - wanted) <= 1 for end, wanted in zip(found, (low_us, high_us), strict=True)] == [True, True]
 
 
-def test_where_the_range_was_not_looked_at_it_is_wide():
-    world, jobs = busy_world()
+def test_where_there_was_no_time_for_a_range_it_is_wide():
+    _, jobs = busy_world()
     middle = Outlook("", 1000, starts={jobs[0].number: (3000, StartCause("time"))})
-    looks = {outlook.LOW: Outlook("", 1000), outlook.MIDDLE: middle, outlook.HIGH: Outlook("", 1000)}
-    assert world.forecaster.tell(outlook.Lengths(), looks) == {jobs[0].number: Forecast(3000, 2000, 5000, "")}
+    found = outlook.tell(Lengths(), outlook.Looks(middle), Calibration())[jobs[0].number]
+    assert (found.at_us, found.low_us <= 2000, found.high_us >= 5000) == (3000, True, True)
+
+
+def test_everybody_is_drawn_for_themselves_and_the_same_again():
+    lengths = Lengths(left={number: Spread(50, tuple(range(100))) for number in range(30)})
+    drawn = outlook.draw(lengths, 8)
+    assert drawn == outlook.draw(lengths, 8)
+    for number in range(30):  # each has every part of what is likely of it once
+        assert len({runs.left[number] // 12 for runs in drawn}) == 8
+    means = [sum(runs.left.values()) / 30 for runs in drawn]
+    assert max(means) - min(means) < 40  # and they are not all early in one world and late in another
+
+
+def test_a_side_on_which_starts_are_missed_is_stretched_until_they_are_not():
+    told = Calibration()
+    assert told.stretch(0, 100, 60, 140)[1] > 140
+    for _ in range(20):
+        told.judge(60, 140, 150)
+    late = told.stretch(0, 100, 60, 140)
+    assert late[1] > 240
+    for _ in range(200):
+        told.judge(60, 140, 100)
+    assert told.stretch(0, 100, 60, 140)[1] < late[1]
+    assert told.stretch(90, 100, 60, 140)[0] >= 90  # nobody starts before now
+
+
+def test_what_was_told_is_learned_from_when_it_has_started():
+    world, jobs = busy_world()
+    forecasts(world)
+    before = world.forecaster.calibration.late
+    world.tick(5 * 3600)
+    world.end(world.hub.register.by_id[1])
+    world.plan()
+    world.forecaster.note_start(jobs[0], jobs[0].live)
+    assert world.forecaster.calibration.late > before
+
+
+def test_what_became_of_earlier_estimates_is_known_to_the_next_daemon():
+    world, _ = busy_world()
+    before = world.forecaster.calibration.early
+    rows = [EstimateRecord(7, at, 100, 60, 140, False, 20) for at in range(9)]
+    world.forecaster.recall([*rows, EstimateRecord(8, 9, 100, 60, 140, False, None)])
+    assert world.forecaster.calibration.early > before
+
+
+# ---------------------------------------------------------------------- how good they are
+
+
+def test_four_starts_in_five_of_a_mixed_hour_lie_inside_their_range():
+    # Before crashes and overstated times were left out of what is told, and everybody drawn for themselves: 63 %.
+    judged = play(3).judged
+    inside = sum(each.low_us <= at_us <= each.high_us for each, at_us in judged) / len(judged)
+    assert len(judged) > 100
+    assert 0.75 <= inside <= 0.9
+    assert all(each.low_us < each.at_us < each.high_us for each, _ in judged)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["goodput", "easy", "fair"])
+def test_four_starts_in_five_of_many_mixed_hours_lie_inside_their_range(policy):
+    judged = [each for seed in range(8) for each in play(seed, policy).judged]
+    assert 0.75 <= sum(each.low_us <= at_us <= each.high_us for each, at_us in judged) / len(judged) <= 0.9
 
 
 # ---------------------------------------------------------------------- cost

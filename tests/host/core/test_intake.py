@@ -113,3 +113,15 @@ def test_begin_is_a_while_from_now_or_an_instant():
     assert read_begin("+10m", 5, 0.0) == 5 + 600_000_000
     assert read_begin("1970-01-01T01:00:00+00:00", 7, 1800.0) == 7 + 1_800_000_000
     assert refused(lambda: read_begin("tomorrow", 0, 0.0))[0] == "usage"
+
+
+@pytest.mark.parametrize("resources", [{"cpu": 8000}, {"gpu": 0, "cpu": 8000}])
+def test_where_there_are_no_gpus_made_up_ones_are_named(resources):
+    bare = Intake(Fleet([Node("host", resources)], ()), QUEUES, [], named("goodput", {}), ())
+    with pytest.raises(Refused) as caught:
+        bare.take(submission(), "ada", 0, 0.0)
+    assert caught.value.refusal.code == "infeasible"
+    assert caught.value.refusal.hint.endswith("phalanx down && phalanx up --fake-gpus 8")
+    with pytest.raises(Refused) as caught:
+        bare.take(submission({"each": {"cpu": 100}}), "ada", 0, 0.0)
+    assert "fake" not in caught.value.refusal.hint

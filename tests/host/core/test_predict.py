@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from phalanx.frontends.host.core import predict
-from phalanx.frontends.host.core.predict import UNKNOWN_RATIO, Predictions
+from phalanx.frontends.host.core.predict import ANYBODY, Predictions
 from phalanx.frontends.host.store import JobRecord
 
 
-def note(told, *runs, user="ada", name="train", walltime_s=None, completed=True):
+def note(told, *runs, user="ada", name="train", walltime_s=None):
     for ran_s in runs:
-        told.note(user, name, ran_s, walltime_s, completed=completed)
+        told.note(user, name, ran_s, walltime_s)
 
 
 def record(number, state, ran_s, gang, *, user="ada", name="train"):
@@ -40,7 +40,7 @@ def test_one_run_says_nothing_and_two_do():
     note(told, 200)
     # The longer of the two, with a fifth on top.
     assert told.walltime_us("ada", "train") == 240_000_000
-    assert told.runs("ada", "train") == (100, 100, 200)
+    assert told.runs("ada", "train") == (100, 200)
 
 
 def test_runs_of_another_person_or_name_do_not_count():
@@ -48,12 +48,6 @@ def test_runs_of_another_person_or_name_do_not_count():
     note(told, 100, 200)
     assert told.walltime_us("bob", "train") is None
     assert told.walltime_us("ada", "eval") is None
-
-
-def test_a_run_that_failed_is_no_run():
-    told = Predictions()
-    note(told, 1, 2, 3, completed=False)
-    assert told.walltime_us("ada", "train") is None
 
 
 def test_only_the_last_ten_runs_count_and_one_straggler_of_ten_does_not():
@@ -72,32 +66,25 @@ def test_a_run_of_no_time_is_believed_to_take_a_second():
     assert told.walltime_us("ada", "train") == 1_000_000
 
 
-def test_the_ratio_is_the_persons_own_else_everybodys_else_the_word_holds():
+def test_the_ratio_is_the_persons_own_else_everybodys_else_that_of_anybody():
     told = Predictions()
-    assert told.ratio("ada") == UNKNOWN_RATIO
+    assert told.ratios("ada") == ANYBODY
     note(told, 10, 20, 30, 40, walltime_s=100)
-    assert told.ratio("ada") == UNKNOWN_RATIO  # four are too few
+    assert told.ratios("ada") == ANYBODY  # four are too few
     note(told, 50, walltime_s=100)
-    assert told.ratio("ada") == (0.1, 0.3, 0.5)
-    assert told.ratio("bob") == (0.1, 0.3, 0.5)
+    learned = (0.1, 0.2, 0.3, 0.4, 0.5, *ANYBODY)
+    assert told.ratios("ada") == told.ratios("bob") == learned
     note(told, *[200] * 5, user="bob", walltime_s=100)
-    assert told.ratio("bob") == (2.0, 2.0, 2.0)
-    assert told.ratio("ada") == (0.1, 0.3, 0.5)
-
-
-def test_failed_jobs_count_in_the_ratio_since_they_free_their_devices_too():
-    told = Predictions()
-    note(told, *[1] * 5, walltime_s=100, completed=False)
-    assert told.ratio("ada") == (0.01, 0.01, 0.01)
+    assert told.ratios("bob") == (*[2.0] * 5, *ANYBODY)
+    assert told.ratios("ada") == learned
 
 
 def test_jobs_without_a_stated_time_give_no_ratio_but_a_span():
     told = Predictions()
     note(told, 10, 20, 30, 40, 50)
-    assert told.ratio("ada") == UNKNOWN_RATIO
-    assert told.spans("ada") == (10, 30, 50)
-    assert told.spans("bob") == (10, 30, 50)  # as everybody's
-    assert Predictions().spans("ada") is None
+    assert told.ratios("ada") == ANYBODY
+    assert told.spans("ada") == told.spans("bob") == (10, 20, 30, 40, 50)  # as everybody's
+    assert Predictions().spans("ada") == ()
 
 
 @pytest.mark.parametrize("ran_s", [-1.0, float("nan"), float("inf")])
@@ -105,8 +92,8 @@ def test_a_clock_that_went_wrong_teaches_nothing(ran_s):
     told = Predictions()
     note(told, ran_s, ran_s, ran_s, ran_s, ran_s, walltime_s=10)
     assert told.walltime_us("ada", "train") is None
-    assert told.ratio("ada") == UNKNOWN_RATIO
-    assert told.spans("ada") is None
+    assert told.ratios("ada") == ANYBODY
+    assert told.spans("ada") == ()
 
 
 def test_names_are_forgotten_when_there_are_too_many(monkeypatch):
@@ -129,21 +116,28 @@ def test_ended_jobs_are_loaded_newest_first_as_the_store_lists_them():
         record(1, "completed", 30, {"members": 1, "walltime": 60}),
     ]
     told.load(newest_first)
-    assert told.runs("ada", "train") == (30, 30, 60)
-    told.load([record(n, "completed", 50, {"members": 1, "walltime": "100s"}) for n in (6, 5)])
-    assert told.ratio("ada") == (0.01, 0.5, 0.5)
+    assert told.runs("ada", "train") == (30, 60)
+    told.load([record(n, "completed", 50, {"members": 1, "walltime": "100s"}) for n in (7, 6, 5)])
+    assert told.ratios("ada") == (0.5, 0.5, 0.5, 0.5, 0.5, *ANYBODY)
+
+
+def test_what_failed_or_was_cancelled_teaches_nothing():
+    told = Predictions()
+    stated = {"members": 1, "walltime": "4h"}
+    told.load([record(number, "failed" if number % 2 else "cancelled", 1, stated) for number in range(6)])
+    assert (told.ratios("ada"), told.runs("ada", "train"), told.spans("ada")) == (ANYBODY, (), ())
 
 
 def test_the_order_of_loading_keeps_the_newest(monkeypatch):
     monkeypatch.setattr(predict, "RUNS_MOST", 2)
     told = Predictions()
     told.load([record(3, "completed", 300, {}), record(2, "completed", 200, {}), record(1, "completed", 1, {})])
-    assert told.runs("ada", "train") == (200, 200, 300)
+    assert told.runs("ada", "train") == (200, 300)
 
 
 @pytest.mark.parametrize("gang", [{"walltime": "soon"}, {"walltime": [1]}, [], "x"])
 def test_a_gang_that_cannot_be_read_states_no_time(gang):
     told = Predictions()
     told.load([record(number, "completed", 10, gang) for number in range(6)])
-    assert told.ratio("ada") == UNKNOWN_RATIO
-    assert told.spans("ada") == (10, 10, 10)
+    assert told.ratios("ada") == ANYBODY
+    assert told.spans("ada") == (10,) * 6

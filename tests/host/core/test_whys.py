@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 import sys
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -14,6 +17,8 @@ sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it o
 from telling_world import World, at_utc, caller  # noqa: F401
 
 from phalanx.frontends.host.core import sooner
+from phalanx.frontends.host.core.forecast import CROWD
+from phalanx.frontends.host.core.jobs import ArrayPlace
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.whys import DECISIONS_MOST
 from phalanx.frontends.host.messages import Reason, Submission
@@ -269,7 +274,7 @@ def test_a_job_on_hold_is_told_how_to_release_it_and_nothing_else():
 def test_nothing_is_told_that_a_person_cannot_do(gates):
     world, _ = full_world()
     job = world.submit("part", "1 gpu=1", gates=gates, walltime=60)
-    job.array = ("sweep", 0, 8)
+    job.array = ArrayPlace("sweep", 0, 8)
     assert commands(why(world, job)) == []
 
 
@@ -278,6 +283,42 @@ def test_what_was_not_tried_in_time_is_not_told():
     world, _ = full_world(meter=lambda: next(seconds))
     held = world.submit("held", "1 gpu=1", gates={"hold"}, walltime=60)
     assert commands(why(world, held)) == []
+
+
+def test_an_answer_in_a_crowd_is_cheap(monkeypatch):
+    """One copy of the queue for everything that is asked of it, and a bound on the time for playing it forward."""
+    ticks = itertools.count()  # the meter is asked once a pass, and a pass takes about two milliseconds
+    world, _ = full_world(meter=lambda: next(ticks) * 0.002)
+    crowd = [
+        world.submit(f"n{at}", f"{1 + at % 8} gpu=1", walltime=600 + 60 * (at % 50), preemptible=at % 5 == 0)
+        for at in range(CROWD + 500)
+    ]
+    world.plan()
+    copies, prepare = [], world.forecaster.prepare
+    monkeypatch.setattr(world.forecaster, "prepare", lambda *given: copies.append(given) or prepare(*given))
+    for job in (crowd[130], crowd[-1]):
+        copies.clear()
+        world.clock.us += 120_000_000  # what was known is too old
+        world.planner.at(world.clock.us)
+        before = next(ticks)
+        told = why(world, job)
+        assert (next(ticks) - before) * 0.002 < 0.45
+        assert len(copies) == 1
+        assert told.ahead.gangs > 100
+
+
+def test_what_was_tried_is_what_was_forecast():
+    """The forecast's look serves as the one to compare ways with: the same answers with and without it."""
+    told = []
+    for forget in (False, True):
+        world, _ = full_world()
+        job = world.submit("big", "8 gpu=1", "eve", walltime=3600)
+        world.submit("small", "1 gpu=1", "bob", walltime=300)
+        world.plan()
+        if forget:
+            world.teller.whys.sooners.forecaster.ground = world.forecaster.prepare
+        told.append([(way.command, way.at) for way in why(world, job).sooner_if])
+    assert told[0] == told[1] != []
 
 
 def test_trying_changes_nothing(monkeypatch):
@@ -633,3 +674,72 @@ def test_with_many_reservations_one_behind_passes_at_its_own():
         ([small.id], "4 (small) will pass: at a reservation of its own, which delays nobody before it")
     ]
     assert why(world, small).passed_by == []
+
+
+# ---------------------------------------------------------------------- one story
+
+
+def test_a_start_that_hangs_on_one_who_waits_says_so():
+    world = World(gpus=1)
+    world.submit("runs", "1 gpu=1", walltime=600)
+    world.plan()
+    first = world.submit("first", "1 gpu=1", walltime=600)
+    second = world.submit("second", "1 gpu=1", walltime=600)
+    told = why(world, second)
+    assert told.eta.hangs_on == f"when {first.id} (first), which starts before it, ends"
+    assert [job["id"] for job in told.ahead.jobs] == [first.id]
+
+
+def test_one_that_was_given_a_time_to_begin_passes_and_is_named():
+    world, _ = full_world(policy="goodput")
+    big = world.submit("big", "8 gpu=1", "eve", walltime=7200)
+    later = world.submit("later", "1 gpu=1", gates={"begin"}, walltime=600)
+    later.begin_us = world.clock.us + 600_000_000
+    assert [each.message for each in why(world, big).passed_by] == [
+        "4 (later) will pass: its time to begin comes before this job fits, and it fits then"
+    ]
+
+
+@pytest.mark.parametrize("policy", ["goodput", "easy", "conservative"])
+def test_whoever_a_start_hangs_on_is_ahead_or_passes(policy):
+    rng = Random(7)
+    for _ in range(3):
+        world = World(policy, gpus=4)
+        for at in range(9):
+            name, line = f"j{at}", f"{rng.choice((1, 1, 2, 3, 4))} gpu=1"
+            world.submit(name, line, rng.choice(("ada", "bob")), walltime=rng.choice((60, 300, 900, 3600)))
+            if at == 2:
+                world.plan()
+        world.plan()
+        waiting = [job for job in world.hub.register if job.live is None]
+        assert waiting
+        for job in waiting:
+            told = why(world, job)
+            found = re.match(r"when (\d+) .*which starts before it", told.eta.hangs_on)
+            before = {other["id"] for other in told.ahead.jobs} | {each for p in told.passed_by for each in p.jobs}
+            assert found is None or told.ahead.gangs > 5 or int(found[1]) in before, (job.id, told)
+
+
+def test_a_stated_time_is_that_of_the_largest_size_and_is_told_so():
+    world = World(gpus=4)
+    job = world.submit("wide", "2-8 gpu=1", walltime=30)
+    world.plan()
+    told = why(world, job).reason.message
+    assert told.endswith("by its --time of 30s with 8 members, at the size that it has")
+    small = world.submit("small", "1 gpu=1", walltime=30)
+    world.end(job)
+    world.plan()
+    assert why(world, small).reason.message.endswith("by its --time")
+
+
+def test_the_picture_and_the_answer_name_one_start():
+    world = World("goodput", gpus=2)
+    for at, gpus in enumerate((2, 1, 2, 1, 1)):
+        world.submit(f"j{at}", f"{gpus} gpu=1", walltime=100 * (at + 1))
+        world.plan()
+        world.tick(7)
+    bars = [bar for bar in asyncio.run(world.teller.gantt(3600))["bars"] if bar["kind"] == "forecast"]
+    for job in world.hub.register:
+        if job.live is None:
+            first = min(bar["start"] for bar in bars if bar["job"] == job.id)
+            assert first == why(world, job).eta.at

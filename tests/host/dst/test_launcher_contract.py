@@ -84,7 +84,7 @@ class RealRig(Rig):
         return launcher
 
     def find_shim(self) -> int:
-        return self.launchers[-1].shims.links[RUN].shim_pid
+        return self.launchers[-1].shims.links[RUN].facts.shim_pid
 
     def kill_shim(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

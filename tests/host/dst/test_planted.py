@@ -13,10 +13,12 @@ import pytest
 from selection import rest_long
 
 from phalanx.frontends.host.core import admission
+from phalanx.frontends.host.core import hub as hub_module
 from phalanx.frontends.host.core.admission import Admission
+from phalanx.frontends.host.core.attempt_phases import STEPS, D, E, OnDisk, P
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.jobs import GATE_ARRAY, Live
+from phalanx.frontends.host.core.jobs import GATE_ARRAY
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.watching import Watching
@@ -56,7 +58,7 @@ def free_when_told_to_stop(patch):
 
 def go_whatever_was_said(patch):
     """Nobody asks before the gate whether the job is still wanted."""
-    patch.setattr(Live, "is_unwanted", lambda self: False)
+    patch.setitem(STEPS, (P.UNWANTED, E.AT_GATE), (P.REGRETTED, (D.OPEN,)))
 
 
 def count_no_attempts(patch):
@@ -73,12 +75,12 @@ def count_no_attempts(patch):
 
 def start_again_what_went(patch):
     """After a restart, a run that goes on is taken for one that never began."""
-    put_run, find = Hub.put_run, FakeLauncher.find
+    find = FakeLauncher.find
 
     async def short_sighted(self):
         return [found for found in await find(self) if not found.went]
 
-    patch.setattr(Hub, "put_run", lambda self, live, state, **intent: put_run(self, live, "starting", **intent))
+    patch.setattr(hub_module, "ROW_STATES", dict.fromkeys(OnDisk, "starting"))
     patch.setattr(FakeLauncher, "find", short_sighted)
 
 
@@ -94,7 +96,7 @@ def open_two_gates(patch):
     def twice(self, job):
         on_ended(self, job)
         if job.array is not None:
-            mates = self._arrays.get((job.uid, job.array[0]), [])
+            mates = self._arrays.get(job.array.key, [])
             for mate in [mate for mate in mates if GATE_ARRAY in mate.gates][:1]:
                 self.open_gate(mate, GATE_ARRAY)
 
@@ -164,8 +166,8 @@ def forget_why_it_stops(patch):
     """That a run is being ended, and why, is not written down with it."""
     put_run = Hub.put_run
 
-    def silent(self, live, state, **intent):
-        change = put_run(self, live, state, **intent)
+    def silent(self, live, **intent):
+        change = put_run(self, live, **intent)
         change.record.intent = None
         return change
 
@@ -218,7 +220,7 @@ PLANTS = {
     believe_a_lost_shim: ({"I9"}, 0),
     acknowledge_a_cancel_early: ({"I11"}, 60),
     forget_holds: ({"I11"}, 0),
-    ignore_strangers: ({"I1"}, 0),
+    ignore_strangers: ({"I1"}, 60),
     forget_why_it_stops: ({"I11"}, 0),
     end_twice: ({"I9"}, 0),
     never_insist: ({"I5", "L1", "L3"}, 0),

@@ -13,6 +13,7 @@ import logging
 import logging.handlers
 import os
 import pwd
+import resource
 import signal
 import sys
 from dataclasses import replace
@@ -43,8 +44,13 @@ log = logging.getLogger("phalanx")
 
 #: Exit codes of the process: another daemon has the state directory; settings or the machine are not as they must be.
 BUSY, UNUSABLE = 0, 2
+#: The store failed while it ran; whoever watches over the daemon starts it again.
+FAILED = 1
 #: Processes and threads of one run where many share a machine: far more than training needs, far less than there are.
 SYSTEM_PIDS_MAX = 16_384
+#: The highest priority that users may ask for where many share a machine, unless an administrator says otherwise:
+#: priorities come before fair shares, so whoever could raise one's own would be served before everybody else.
+SYSTEM_PRIORITY_MAX = 0
 GROUND_EVERY_S = 5.0
 
 
@@ -52,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run until stopped."""
     told = _parse(argv)
     os.umask(0o077)
+    _take_descriptors()
     try:
         places = find_places(Path(told.state), system=told.system)
     except BadInput as bad:
@@ -77,6 +84,14 @@ def main(argv: list[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             places.daemon_file.unlink()
         lock.close()
+
+
+def _take_descriptors() -> None:
+    """As many as there are to be had: every run takes two, and the usual soft limit of 1,024 is 500 of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
@@ -159,9 +174,14 @@ def _for_everybody(settings: Settings) -> Settings:
     """Where many share a machine, nobody waits behind ten thousand jobs of one, unless somebody set it so."""
     if settings.origins.get("policy", "default") == "default":
         settings = replace(settings, policy_options={**settings.policy_options, "users": "fair"})
+    written = dict(settings.written)
     if settings.origins.get("pids_max", "default") == "default":
         settings = replace(settings, pids_max=SYSTEM_PIDS_MAX)
-    return settings
+        written["pids_max"] = SYSTEM_PIDS_MAX
+    if settings.origins.get("priority_ceiling", "default") == "default":
+        settings = replace(settings, priority_ceiling_unsaid=SYSTEM_PRIORITY_MAX)
+        written["priority_ceiling"] = SYSTEM_PRIORITY_MAX
+    return replace(settings, written=written)
 
 
 def _make_hub(
@@ -228,7 +248,12 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stop)
     await core.recover()
-    facts = {"boot_id": clock.boot_id, "started": clock.wall_s(), "fake_gpus": told.fake_gpus}
+    facts = {
+        "boot_id": clock.boot_id,
+        "started": clock.wall_s(),
+        "fake_gpus": told.fake_gpus,
+        "restored": store.restored,
+    }
     _write_about(places, about | facts)
     # Ten thousand waiting jobs are a million objects that nobody will free soon: looking through them costs
     # more than it finds.
@@ -245,10 +270,9 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
         standing.cancel()
         server.stop()
         await listening
-        await core.house.remember()
-        await asyncio.to_thread(store.backup)
+        await core.house.finish()
         log.info("stopped; running jobs go on")
-    return 0
+    return FAILED if hub.broken.is_set() else 0
 
 
 async def _stand_on(places: Places, lock: int, core: Core) -> None:

@@ -45,6 +45,7 @@ class ArrayPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int
     of: str  # the word that all elements share
     at_most: int = 0  # so many of them run at once; 0: no bound
+    key: str = ""  # what tells it from other arrays of that word; else all of one request are one array
 
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -119,6 +120,7 @@ class Row(msgspec.Struct, frozen=True):
     attempt: int = 0
     progress: Progress | None = None
     array: str | None = None  # "sweep[3]"
+    array_key: str | None = None  # the same for all elements of one array, and for no other's
     info: str = ""  # the expected start while it waits, the places once it runs, how it ended afterwards
     date: str | msgspec.UnsetType = msgspec.UNSET  # whether its date is promised, under a policy that promises dates
 
@@ -144,6 +146,26 @@ class MemberRow(msgspec.Struct, frozen=True):
     signal: int | None = None
 
 
+class JobWishes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was asked for beside the shape; what is not there was not asked for."""
+
+    time_s: float | None = None
+    time_guessed_s: float | None = None  # nobody stated one: what earlier runs of that name took
+    kill_after_s: float | None = None
+    warn: str = ""  # "USR1 60 s before"
+    deadline: str = ""
+    begin: str = ""
+    after: list[int] = []
+    after_any: bool = False  # after any end of theirs, not only a good one
+    restarts: int = 0
+    restarts_left: int = 0
+    grace_s: float = 10.0
+    preemptible: bool = False
+    requeue: bool = False
+    singleton: bool = False
+    topology: dict[str, Any] = {}
+
+
 class Detail(msgspec.Struct, frozen=True):
     """Everything about one job that its owner may see; others see it without command, cwd and env."""
 
@@ -158,6 +180,7 @@ class Detail(msgspec.Struct, frozen=True):
     failure: dict[str, Any] | None = None  # {rank, exit_code, signal, lines: [...]} of the first failing rank
     ledger_gpu_s: dict[str, float] = {}
     run_dir: str | None = None
+    asked: JobWishes | None = None
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -217,6 +240,29 @@ class Why(msgspec.Struct, frozen=True):
     surplus: SurplusTold | None = None
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """What an error says: what, why and what to do next."""
+
+    code: str
+    message: str
+    hint: str = ""
+    details: dict[str, Any] = {}
+
+
+class RefusedRef(msgspec.Struct, frozen=True):
+    """A job to which something could not be done, as it was named."""
+
+    ref: str
+    error: Refusal
+
+
+class ActedOn(msgspec.Struct, frozen=True):
+    """What became of several jobs: those to which it was done, and the others."""
+
+    jobs: list[Row]
+    refused: list[RefusedRef] = []
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """A submit that is on disk."""
 
@@ -268,15 +314,6 @@ class QueueRow(msgspec.Struct, frozen=True):
     used: dict[str, Any]
     pending: int
     running: int
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """What an error says: what, why and what to do next."""
-
-    code: str
-    message: str
-    hint: str = ""
-    details: dict[str, Any] = {}
 
 
 #: Error code → HTTP status. The command line turns them into exit codes.

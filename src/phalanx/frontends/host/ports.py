@@ -92,7 +92,15 @@ class Ready:
 
 
 class CannotStart(Exception):  # noqa: N818 - what happened, not a kind of mistake
-    """A run could not be prepared; nothing of it is left."""
+    """A run could not be prepared; nothing of it is left. As a rule the machine is to blame, and it is tried again."""
+
+
+class UserUnknown(CannotStart):
+    """The machine does not know the job's user at the moment; nobody else need wait for that."""
+
+
+class NotStartable(CannotStart):
+    """The job itself is why, and would be tomorrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,9 @@ class FoundRun:
     exits: Mapping[int, tuple[int | None, int | None]]  # rank → code, signal
     lost: bool = False  # the shim died without a word; what was left of the run has been killed
     same_boot: bool = True
+    vanished: bool = False  # its directory is gone, and with it all that it could tell; what was left has been killed
     spoke: Sequence[tuple[int, Mapping[str, Any]]] = ()  # rank, and the last message of each kind it said
+    contained: str = ""  # how well its processes were held together; empty if that is not known
 
 
 class Launcher(Protocol):

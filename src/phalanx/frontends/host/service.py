@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from phalanx.frontends.host.messages import (
     Accepted,
+    ActedOn,
     Detail,
     Happening,
     NodeRow,
@@ -84,6 +85,10 @@ class Service(Protocol):
         """Verbs: cancel hold release retry resize preempt edit."""
         ...
 
+    async def act_on_all(self, caller: Caller, refs: Sequence[str], verb: str) -> ActedOn:
+        """Cancel, hold or release all that these words mean, in one step."""
+        ...
+
     async def queues(self, caller: Caller) -> list[QueueRow]: ...  # noqa: D102
 
     async def nodes(self, caller: Caller) -> list[NodeRow]: ...  # noqa: D102
@@ -106,6 +111,10 @@ class Service(Protocol):
 
     async def config(self, caller: Caller) -> dict[str, Any]:
         """Settings with where each came from: {values: [{key, value, origin}]}."""
+        ...
+
+    async def dump(self, caller: Caller) -> str:
+        """The cluster as it stands, as the text of a dumped state."""
         ...
 
     def events(self, caller: Caller, since: int) -> AsyncIterator[Happening]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -45,15 +46,24 @@ def find_sources(
         return SettingFiles(() if named == "none" else (_read_named(Path(named)),), ())
     paths = [system_file or SYSTEM_FILE]
     if not system:
-        paths += [find_user_file(env), state_dir / "config.toml"]
-    sources = [source for source in map(_read_if_there, paths) if source is not None]
-    project = cwd / PROJECT_FILE
-    # Settings can name Python files that are run: what lies about in a shared folder is not to be trusted.
-    stranger = None if system else _find_stranger(project)
-    if stranger is not None:
-        return SettingFiles(tuple(sources), (f"{project}: {stranger}; its settings do not count",))
-    found = None if system else _read_if_there(project)
-    return SettingFiles((*sources, *([found] if found else [])), ())
+        paths += [find_user_file(env), state_dir / "config.toml", cwd / PROJECT_FILE]
+    sources, warnings = [], []
+    for path in paths:
+        try:
+            # Only in one's own folder does a link say what its owner meant; in others it may have been anybody.
+            found = _read_if_there(path, follow=path.name != PROJECT_FILE)
+        except StrangersFile as stranger:
+            if system:
+                raise BadInput(f"{stranger}; give it to root: chown root {path}, chmod go-w", file=str(path)) from None
+            warnings.append(f"{path}: {stranger}; its settings do not count")
+            continue
+        if found is not None:
+            sources.append(found)
+    return SettingFiles(tuple(sources), tuple(warnings))
+
+
+class StrangersFile(Exception):  # noqa: N818 - what is the case, not a kind of mistake
+    """Somebody else could have written a file: settings can name Python files that are run."""
 
 
 def find_user_file(env: Mapping[str, str]) -> Path:
@@ -64,32 +74,24 @@ def find_user_file(env: Mapping[str, str]) -> Path:
     return folder / "phalanx" / "config.toml"
 
 
-def _find_stranger(path: Path) -> str | None:
-    """Who else could have written this file; None if nobody, or if it is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    if found.st_uid not in (0, os.geteuid()):
-        return f"belongs to user {found.st_uid}, not to you"
-    return "can be written by everybody" if found.st_mode & stat.S_IWOTH else None
-
-
 def _read_named(path: Path) -> Source:
-    source = _read_if_there(path)
+    # Whoever names one file means that file, wherever it lies and whosever it is.
+    source = _read_if_there(path, follow=True, trusted=True)
     if source is None:
         raise BadInput(f"there is no such file; {CONFIG_VARIABLE} names it", file=str(path))
     return source
 
 
-def _read_if_there(path: Path) -> Source | None:
+def _read_if_there(path: Path, *, follow: bool, trusted: bool = False) -> Source | None:
+    """The file, None if there is none; raises StrangersFile if it is not `trusted` and others could have written it."""
     label = str(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(_BYTES_MAX + 1)
+        content = _read(path, follow=follow, trusted=trusted)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as bad:
+        if not follow and bad.errno == errno.ELOOP:
+            raise StrangersFile("is a link") from None
         raise BadInput(f"cannot be read: {bad.strerror or bad}; is it yours? ls -l {path}", file=label) from None
     if len(content) > _BYTES_MAX:
         raise BadInput(f"is larger than {_BYTES_MAX:,} bytes; settings are a page or two", file=label)
@@ -98,3 +100,35 @@ def _read_if_there(path: Path) -> Source | None:
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8 text", file=label) from None
     return Source(label, parse_text(text, label, ".toml"), path.parent)
+
+
+def _read(path: Path, *, follow: bool, trusted: bool) -> bytes:
+    """Open first, then look at what was opened: a name may stand for another file a moment later."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Without waiting for somebody to write into a pipe that has this name.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+        fd = os.open(path.name, flags, dir_fd=folder)
+        with os.fdopen(fd, "rb") as file:
+            if not trusted:
+                _check(os.fstat(fd), os.fstat(folder))
+            return file.read(_BYTES_MAX + 1)
+    finally:
+        os.close(folder)
+
+
+def _check(file: os.stat_result, folder: os.stat_result) -> None:
+    """Raises StrangersFile if others could have written what is in the file, or put another of ours in its place."""
+    ours = (0, os.geteuid())
+    if stat.S_ISDIR(file.st_mode):
+        return  # reading it says so in better words
+    if not stat.S_ISREG(file.st_mode):
+        raise StrangersFile("is no plain file")
+    if file.st_uid not in ours:
+        raise StrangersFile(f"belongs to user {file.st_uid}, not to you")
+    if file.st_mode & stat.S_IWOTH:
+        raise StrangersFile("can be written by everybody")
+    if folder.st_uid not in ours:
+        raise StrangersFile(f"lies in a folder of user {folder.st_uid}, who could put another in its place")
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        raise StrangersFile("lies in a folder in which everybody could put another in its place")

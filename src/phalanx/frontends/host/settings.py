@@ -71,6 +71,7 @@ class Settings:
     max_queued_per_user: int = 10_000
     max_running_per_user: int | None = None
     priority_ceiling: int | None = None
+    priority_ceiling_unsaid: int | None = None  # where neither the file nor the user's or queue's entry names one
     log_cap_bytes: int = 64 << 20
     log_keep: int = 1
     default_walltime_us: int | None = None
@@ -108,7 +109,7 @@ class Settings:
         own = self.user_bounds.get(user, Bounds()).priority_ceiling
         here = self.queue_bounds.get(queue, Bounds()).priority_ceiling
         said = [bound for bound in (self.priority_ceiling if own is None else own, here) if bound is not None]
-        return min(said, default=None)
+        return min(said, default=self.priority_ceiling_unsaid)
 
     def table(self) -> list[dict[str, Any]]:
         """Every key with its value and where it comes from, for `config`."""

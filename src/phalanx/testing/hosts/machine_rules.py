@@ -3,8 +3,8 @@
 The names are those of the reliability notes: I1 no device is given twice, I3 nobody is started twice, I4 one
 attempt of a job at a time, I5 no gang goes on broken, I6 nothing runs that was not written down, I7 what was
 acknowledged is kept, I8 states move along their edges, I9 ends are true and told once, I10 a device that counts
-as free is free, I11 what was cancelled does not start. Where the notes say the scheduler's cache, that is the
-only thing asked of the core; everything else is read off the truth.
+as free is free, I11 what was cancelled does not start, I12 whoever was told to go has not completed. Where the
+notes say the scheduler's cache, that is the only thing asked of the core; everything else is read off the truth.
 """
 
 from __future__ import annotations
@@ -313,6 +313,8 @@ class Checks:
             stayed = [p for p in last if p.code == 0 and p.signal is None]
             if not stayed:
                 self.fail("I9", f"job {record.id} counts as completed; runs {sorted(runs)}")
+            if f"{record.id}.{record.attempt}" in self.world.machine.told_to_go:
+                self.fail("I12", f"job {record.id} was told to go in attempt {record.attempt}, and counts as completed")
         if record.state == "failed" and record.exit_code is not None:
             codes: set[Any] = {p.code for p in last} | {128 + p.signal for p in last if p.signal} | {124, 1}
             if record.exit_code not in codes:

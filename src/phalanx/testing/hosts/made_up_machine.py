@@ -121,6 +121,7 @@ class Machine:
         self.execs: list[tuple[int, MadeUpProcess]] = []
         self.on_exec: list[Callable[[MadeUpProcess], None]] = []
         self.on_end: list[Callable[[MadeUpProcess], None]] = []
+        self.told_to_go: set[str] = set()  # runs of which somebody was there to be told
         self._pids = 1000
 
     # ------------------------------------------------------------------ time
@@ -255,6 +256,8 @@ class Machine:
                 self.abort(run)
                 return
         chosen = [m for key, m in run.members.items() if keys is None or key in keys]
+        if keys is None and any(member.alive for member in chosen):
+            self.told_to_go.add(run.name)
         self.signal(run, [m.key for m in chosen], signal)
         grace_us = 0 if signal == KILL else round(grace_s * 1e6)
         self.after(grace_us, lambda: self._kill(run, chosen, whole=keys is None))
@@ -309,6 +312,8 @@ class Machine:
         """The scheduler says something to members."""
         for key, member in list(run.members.items()):
             if member.alive and (keys is None or key in keys):
+                if message["type"] == "yield":
+                    self.told_to_go.add(run.name)
                 run.script.hear(run, member, message)
 
     # ------------------------------------------------------------------ faults

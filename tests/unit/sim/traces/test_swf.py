@@ -37,6 +37,22 @@ def test_a_job(tmp_path: Path):
     assert (found.nodes, found.dropped) == (NODES, 0)
 
 
+@pytest.mark.parametrize("column", range(18))
+@pytest.mark.parametrize("word", ["x", "12a", "nan"])
+def test_a_word_in_any_column_is_an_error_that_names_the_line(tmp_path: Path, column: int, word: str):
+    """Most columns are not read; a word in one of them says that the line is not what it is taken for."""
+    fields = line(job=2).split()
+    fields[column] = word
+    with pytest.raises(BadInput, match=r"log\.swf.* line 2"):
+        read(tmp_path, line() + " ".join(fields) + "\n")
+
+
+def test_numbers_are_written_as_people_write_them(tmp_path: Path):
+    fields = line().split()
+    fields[5], fields[6], fields[9] = "1.5e3", "+7", "-1.0"
+    assert len(read(tmp_path, " ".join(fields) + "\n").gangs) == 1
+
+
 def test_jobs_stand_in_order_of_their_number(tmp_path: Path):
     found = read(tmp_path, line(job=10, submit=5) + line(job=2, submit=9) + line(job=1, submit=7))
     assert [gang.name for gang in found.gangs] == ["1", "2", "10"]

@@ -80,7 +80,10 @@ class Door:
         if connection.receiving and self._is_endless(scope):
             # The rest of the body would have to be read to get at the next request. Nobody wants it.
             response.headers["connection"] = "close"
-        await response(scope, receive, send)
+        if type(response) is Response:
+            await connection.answer(response)
+        else:  # it has more to say than one answer: events
+            await response(scope, receive, send)
 
     async def _answer(self, connection: ApiConnection, scope: Scope, receive: Receive) -> Response:
         headers = read_headers(scope, connection, self._identities.tcp_hosts)
@@ -110,12 +113,14 @@ class Door:
                 connection.caller = self._identify_uid(connection.uid)
             return connection.caller
         try:
-            return self._identify_token(headers)
+            caller = self._identify_token(headers)
         except Refused:
             # Guessing has a rate of its own, so that it cannot use up anybody's.
             if not self._rates.take(None):
                 raise too_often(self._house.limits.requests_per_s) from None
             raise
+        connection.crowd.know(connection)
+        return caller
 
     def _identify_uid(self, uid: int | None) -> Caller:
         if uid is None:

@@ -16,7 +16,7 @@ from phalanx.frontends.host.api.event_stream import EventStream
 from phalanx.frontends.host.api.prometheus_meters import CONTENT_TYPE
 from phalanx.frontends.host.api.replies import JSON, TEXT
 from phalanx.frontends.host.api.shapes import AcceptedBatch, Jobs, Nodes, Queues, Stopping
-from phalanx.frontends.host.messages import Accepted, Batch, Detail, Row, State, Why
+from phalanx.frontends.host.messages import Accepted, ActedOn, Batch, Detail, Row, State, Why
 from phalanx.frontends.host.ports import Refused
 from phalanx.frontends.host.service import Listing
 
@@ -57,8 +57,9 @@ async def jobs(ask: Ask) -> Jobs:
 
 
 async def detail(ask: Ask) -> Detail:
-    """Everything about one job."""
-    return await ask.service.detail(ask.caller, ask.ref)
+    """Everything about one job; its environment only for who asks for that."""
+    found = await ask.service.detail(ask.caller, ask.ref)
+    return found if ask.query.env else msgspec.structs.replace(found, env=None)
 
 
 async def why(ask: Ask) -> Why:
@@ -111,6 +112,21 @@ async def hold(ask: Ask) -> Row | Accepted:
 async def release(ask: Ask) -> Row | Accepted:
     """Let a held job have its turn again."""
     return await ask.service.act(ask.caller, ask.ref, "release", {})
+
+
+async def cancel_all(ask: Ask) -> ActedOn:
+    """End several jobs in one step."""
+    return await ask.service.act_on_all(ask.caller, ask.body.jobs, "cancel")
+
+
+async def hold_all(ask: Ask) -> ActedOn:
+    """Keep several pending jobs from starting, in one step."""
+    return await ask.service.act_on_all(ask.caller, ask.body.jobs, "hold")
+
+
+async def release_all(ask: Ask) -> ActedOn:
+    """Let several held jobs have their turn again, in one step."""
+    return await ask.service.act_on_all(ask.caller, ask.body.jobs, "release")
 
 
 async def retry(ask: Ask) -> Row | Accepted:
@@ -174,6 +190,11 @@ async def gantt(ask: Ask) -> Json:
 async def config(ask: Ask) -> Json:
     """The settings and where they came from."""
     return await ask.service.config(ask.caller)
+
+
+async def state(ask: Ask) -> Response:
+    """The cluster as it stands, schema phalanx.state/1: what `phalanx what-if` asks."""
+    return Response(await ask.service.dump(ask.caller), 200, None, JSON)
 
 
 async def events(ask: Ask) -> Response:

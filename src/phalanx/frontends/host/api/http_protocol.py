@@ -12,7 +12,8 @@ import math
 import socket
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from phalanx.frontends.host.api.peers import read_peer_uid
 from phalanx.frontends.host.api.replies import write_refusal
@@ -48,17 +49,29 @@ class ApiConnection(HttpToolsProtocol):
         self.unix = sock.family == socket.AF_UNIX
         self.uid = read_peer_uid(sock) if self.unix else None
         refusal = self.crowd.enter(self.uid)
+        if refusal is not None and not self.unix and self.crowd.make_way():
+            refusal = self.crowd.enter(self.uid)
         self._counted = refusal is None
+        if self._counted and not self.unix:
+            self.crowd.note_stranger(self, self._make_way)
         if refusal is not None:
             self._turn_away(refusal)
         self.due_s = self.loop.time() + self.limits.first_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
+        self._leave()
+        super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        self.crowd.know(self)
         if self._counted:
             self._counted = False
             self.crowd.leave(self.uid)
-        super().connection_lost(exc)
+
+    def _make_way(self) -> None:
+        self._leave()
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Parse; a head that does not end is not stored for ever."""
@@ -112,6 +125,34 @@ class ApiConnection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.receiving:
             self.due_s = self.loop.time() + self.limits.idle_s
+
+    async def answer(self, response: Response) -> None:
+        """Send an answer that is whole: head and body in one piece.
+
+        In two, as uvicorn's `send` does it, a client that waits is woken for a head that says nothing yet, and a
+        durable submit of a single client spends a tenth of its time there.
+        """
+        if self.flow.write_paused:
+            await self.flow.drain()
+        cycle = self.cycle
+        if cycle.disconnected:
+            return
+        lines = [STATUS_LINE[response.status_code]]
+        for name, value in [*cycle.default_headers, *response.raw_headers]:
+            lines += (name, b": ", value, b"\r\n")
+        if response.headers.get("connection") == "close":
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        if self.scope["method"] != "HEAD":
+            lines.append(bytes(response.body))
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join(lines))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def pause_writing(self) -> None:
         """The peer does not read: it has to before long."""

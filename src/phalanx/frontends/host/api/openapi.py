@@ -60,7 +60,7 @@ def _find_parameters(route: Route) -> list[dict[str, Any]]:
     """Path, query and headers."""
     found = []
     if "{ref}" in route.path:
-        about = "A job's number, its name, or the unique beginning of its name."
+        about = "A job's number, its name (the newest of it), the unique beginning of one, or `sweep[3]` of an array."
         found.append(
             {"name": "ref", "in": "path", "required": True, "schema": {"type": "string"}, "description": about}
         )

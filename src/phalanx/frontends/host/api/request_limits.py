@@ -56,6 +56,8 @@ class Crowd:
     own_uids: frozenset[int] = field(default_factory=lambda: frozenset({0, os.geteuid()}))
     total: int = 0
     by_uid: Counter[int | None] = field(default_factory=Counter)
+    #: How to hang up on TCP connections over which nobody has shown a token, the oldest first.
+    _strangers: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def enter(self, uid: int | None) -> Refusal | None:
         """Count a connection, or say why not."""
@@ -70,6 +72,25 @@ class Crowd:
         self.total += 1
         self.by_uid[uid] += 1
         return None
+
+    def note_stranger(self, connection: object, hang_up: Callable[[], None]) -> None:
+        """This one was counted, and nobody knows whose it is."""
+        self._strangers[connection] = hang_up
+
+    def know(self, connection: object) -> None:
+        """It is somebody's, or it is gone."""
+        self._strangers.pop(connection, None)
+
+    def make_way(self) -> bool:
+        """Hang up on the stranger who has been silent for longest; False if there is none.
+
+        Anybody can open connections. Whoever says nothing over them must not keep those out who have a token.
+        """
+        oldest = next(iter(self._strangers), None)
+        if oldest is None:
+            return False
+        self._strangers.pop(oldest)()
+        return True
 
     def leave(self, uid: int | None) -> None:
         """One that was counted is gone."""

@@ -17,7 +17,7 @@ from phalanx.frontends.host.api.asking import Ask
 from phalanx.frontends.host.api.decoding import Decoder
 from phalanx.frontends.host.api.prometheus_meters import CONTENT_TYPE
 from phalanx.frontends.host.api.replies import EVENT_STREAM, JSON, TEXT
-from phalanx.frontends.host.messages import Accepted, Batch, Detail, Happening, Row, Submission, Why
+from phalanx.frontends.host.messages import Accepted, ActedOn, Batch, Detail, Happening, Row, Submission, Why
 from phalanx.frontends.host.ports import Refused
 
 Scope = Literal["read", "submit", "admin"]
@@ -53,7 +53,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         large=True,
     ),
     Route("GET", "/v1/jobs", "read", handlers.jobs, (shapes.Jobs,), shapes.JobsQuery),
-    Route("GET", "/v1/jobs/{ref}", "read", handlers.detail, (Detail,)),
+    Route("GET", "/v1/jobs/{ref}", "read", handlers.detail, (Detail,), shapes.DetailQuery),
     Route("PATCH", "/v1/jobs/{ref}", "submit", handlers.edit, (Row,), bodies=(shapes.Edit,)),
     Route("GET", "/v1/jobs/{ref}/why", "read", handlers.why, (Why,)),
     Route("GET", "/v1/jobs/{ref}/logs", "read", handlers.logs, query=shapes.LogsQuery, content_type=TEXT),
@@ -64,6 +64,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", "/v1/jobs/{ref}/retry", "submit", handlers.retry, (Accepted,), bodies=(shapes.Nothing,)),
     Route("POST", "/v1/jobs/{ref}/resize", "submit", handlers.resize, (Row,), bodies=(shapes.Resize,)),
     Route("POST", "/v1/jobs/{ref}/preempt", "submit", handlers.preempt, (Row,), bodies=(shapes.Preempt,)),
+    Route("POST", "/v1/cancel", "submit", handlers.cancel_all, (ActedOn,), bodies=(shapes.Refs,)),
+    Route("POST", "/v1/hold", "submit", handlers.hold_all, (ActedOn,), bodies=(shapes.Refs,)),
+    Route("POST", "/v1/release", "submit", handlers.release_all, (ActedOn,), bodies=(shapes.Refs,)),
     Route("GET", "/v1/status", "read", handlers.status, (shapes.Status,)),
     Route("GET", "/v1/queues", "read", handlers.queues, (shapes.Queues,)),
     Route("GET", "/v1/nodes", "read", handlers.nodes, (shapes.Nodes,)),
@@ -72,6 +75,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/report/eta", "read", handlers.report_eta, (shapes.EtaReport,)),
     Route("GET", "/v1/gantt", "read", handlers.gantt, (shapes.Gantt,), shapes.GanttQuery),
     Route("GET", "/v1/config", "read", handlers.config, (shapes.Config,)),
+    Route("GET", "/v1/state", "read", handlers.state),
     Route("GET", "/v1/events", "read", handlers.events, (Happening,), shapes.EventsQuery, content_type=EVENT_STREAM),
     Route("POST", "/v1/down", "admin", handlers.down, (shapes.Stopping,), bodies=(shapes.Nothing,)),
     Route("GET", "/metrics", "read", handlers.metrics, content_type=CONTENT_TYPE),

@@ -18,6 +18,8 @@ NODES_SCHEMA: Final = "phalanx.nodes/1"
 
 LOG_BYTES_MAX: Final = 1 << 20
 WAIT_S_MAX: Final = 300.0
+#: A century, and no number that a clock in microseconds could not hold.
+PAST_S_MAX: Final = 100 * 366 * 86400.0
 NUMBER_MAX: Final = (1 << 63) - 1
 
 Count = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -58,6 +60,12 @@ class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tail: Count | None = None
 
 
+class DetailQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the environment is wanted as well; it holds secrets, and what prints a job is often pasted somewhere."""
+
+    env: bool = False
+
+
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long to wait before the answer is that it has not ended."""
 
@@ -68,7 +76,7 @@ class ReportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a report is grouped; `by` holds user, queue and job with commas between them."""
 
     by: str = "user"
-    since_s: Annotated[float, Meta(ge=0)] | None = None
+    since_s: Annotated[float, Meta(ge=0, le=PAST_S_MAX)] | None = None
 
 
 class GanttQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +96,12 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A verb that needs no further words; an empty body says the same."""
+
+
+class Refs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs by id, name, range of ids (`36-39`) or elements of an array (`sweep[0-3]`)."""
+
+    jobs: list[str]
 
 
 class Resize(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -17,12 +17,14 @@ from phalanx.frontends.host.core.jobs import (
     GATE_BEGIN,
     GATE_HOLD,
     GATE_SINGLETON,
+    ArrayPlace,
     Job,
+    recall_spent,
 )
 from phalanx.frontends.host.crashpoints import crashpoint
-from phalanx.frontends.host.messages import Accepted, Happening, Reason, Submission
+from phalanx.frontends.host.messages import Accepted, ArrayPart, Happening, Reason, Submission
 from phalanx.frontends.host.ports import Caller, Refused
-from phalanx.frontends.host.store import InsertJobs, JobRecord, StoreFull
+from phalanx.frontends.host.store import InsertJobs, JobRecord, StoreBroken, StoreFull
 from phalanx.model.gang import After, Gang
 
 
@@ -46,7 +48,7 @@ class Admission:
         )  # on disk, not yet known to the engine
         self.doomed: list[int] = []  # gangs that arrived after what they wait for had failed
         self._queued: dict[int, int] = {}  # jobs that have not ended, by uid
-        self._arrays: dict[tuple[int, str], list[Job]] = {}
+        self._arrays: dict[str, list[Job]] = {}  # by key
         self._single: dict[tuple[int, str], list[Job]] = {}
 
     # ------------------------------------------------------------------ submits
@@ -73,6 +75,13 @@ class Admission:
                 "unavailable",
                 "the disk of the state directory is full, so nothing new is accepted; running jobs go on",
                 "make room there, then submit again: phalanx doctor",
+            ) from None
+        except StoreBroken as broken:
+            hub.stop_broken(broken)
+            raise Refused(
+                "unavailable",
+                f"{broken.message} The daemon stops, so that the next one looks at the disk; running jobs go on",
+                "submit again in a moment; if it is refused again, look at the disk: dmesg, phalanx doctor",
             ) from None
         assert isinstance(ids, list)
         accepted = []
@@ -129,14 +138,13 @@ class Admission:
     def check_priority(self, caller: Caller, gang: Gang) -> None:
         """Refuse a priority above what this user may ask for in this queue."""
         settings = self.hub.settings
-        if settings.priority_ceiling is None and not settings.queue_bounds and not settings.user_bounds:
-            return
-        most = self.hub.settings.priority_max(caller.user, gang.queue)
+        most = settings.priority_max(caller.user, gang.queue)
         if most is not None and gang.priority > most and not (caller.admin and self.hub.system):
             raise Refused(
                 "forbidden",
                 f"{caller.user} may ask for a priority of at most {most} in queue {gang.queue} (got {gang.priority})",
-                f"use --priority {most}",
+                f"use --priority {most}"
+                + ("; an administrator may raise it: priority_ceiling in the settings file" if self.hub.system else ""),
             )
 
     def _resolve_after(self, caller: Caller, after: After) -> After:
@@ -144,9 +152,9 @@ class Admission:
         self.drain()
         ids = []
         for ref in after.names:
-            job = self.hub.register.find(ref, caller)
-            if job is not None:
-                ids.append(str(job.id))
+            found = self.hub.register.find_all(ref, caller)
+            ids += [str(job.id) for job in found]
+            if found:
                 continue
             stored = self.hub.store.job(int(ref)) if ref.isdecimal() and len(ref) < 19 else None
             if stored is None:
@@ -172,7 +180,7 @@ class Admission:
         warning = taken.run.kill_after_warning
         options = {
             "begin_us": taken.begin_us,
-            "array": None if submission.array is None else msgspec.to_builtins(submission.array),
+            "array": None if submission.array is None else _array_of(submission.array, self.hub.now_us()),
             "singleton": submission.singleton,
             "allow_infeasible": submission.allow_infeasible,
             "after": list(gang.after.names),
@@ -264,7 +272,7 @@ class Admission:
             grace_s=float(options.get("grace_s", 10.0)),
             on_preempt=str(options.get("on_preempt", "kill")),
             begin_us=options.get("begin_us"),
-            array=None if part is None else (str(part["of"]), int(part["index"]), int(part.get("at_most", 0))),
+            array=None if part is None else place_of(part, record.uid),
             singleton=bool(options.get("singleton")),
             allow_infeasible=bool(options.get("allow_infeasible")),
             predicted=bool(predicted_us),
@@ -272,6 +280,7 @@ class Admission:
             pin=record.pin,
         )
         job.start_us, job.start_wall = record.start_us, record.start_wall
+        job.spent = recall_spent(record)
         job.warning = _warning(options)
         job.regex = str(options.get("regex", ""))
         if record.held:
@@ -299,7 +308,7 @@ class Admission:
         if job.begin_us is not None and job.begin_us > now_us:
             job.gates.add(GATE_BEGIN)
         if job.array is not None and job.array[2]:
-            mates = self._arrays.setdefault((job.uid, job.array[0]), [])
+            mates = self._arrays.setdefault(job.array.key, [])
             mates.append(job)
             others = [mate for mate in mates if mate is not job and not mate.ended]
             if sum(GATE_ARRAY not in mate.gates for mate in others) >= job.array[2]:
@@ -334,18 +343,29 @@ class Admission:
         """A job has ended: its mates may have their turn."""
         self._queued[job.uid] = max(0, self._queued.get(job.uid, 1) - 1)
         if job.array is not None and job.array[2]:
-            mates = self._arrays.get((job.uid, job.array[0]), [])
+            mates = self._arrays.get(job.array.key, [])
             mates[:] = [mate for mate in mates if not mate.ended]
             room = job.array[2] - sum(GATE_ARRAY not in mate.gates for mate in mates)
             for mate in [mate for mate in mates if GATE_ARRAY in mate.gates][: max(0, room)]:
                 self.open_gate(mate, GATE_ARRAY)
             if not mates:
-                self._arrays.pop((job.uid, job.array[0]), None)
+                self._arrays.pop(job.array.key, None)
         if job.singleton:
             mates = self._single.get(self._key(job), [])
             mates[:] = [mate for mate in mates if not mate.ended]
             if mates:
                 self.open_gate(mates[0], GATE_SINGLETON)
+
+
+def _array_of(part: ArrayPart, now_us: int) -> dict[str, Any]:
+    """An element as it is remembered; whoever gave no key means that what is submitted together is one array."""
+    return {**msgspec.to_builtins(part), "key": part.key or f"{now_us:x}"}
+
+
+def place_of(part: Mapping[str, Any], uid: int) -> ArrayPlace:
+    """The same as a job has it; arrays of two users may have one key."""
+    key = f"{uid}/{part.get('key') or part['of']}"
+    return ArrayPlace(str(part["of"]), int(part["index"]), int(part.get("at_most", 0)), key)
 
 
 def _restarts_left(record: JobRecord, options: Mapping[str, Any]) -> int:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from phalanx.control.instructions import Leave
+from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live, remember
@@ -95,7 +96,7 @@ class Attempts:
 
     def _warn(self, job: Job, live: Live) -> None:
         """It will be killed for its age soon: who understands is asked to save, and everybody gets the signal."""
-        if job.live is not live or live.phase != "running" or job.warning is None:
+        if job.live is not live or live.phase is not AttemptPhase.RUNNING or job.warning is None:
             return
         name, before_s = job.warning
         if self.resizing.all_speak(live, "checkpoint"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import EVICT, MOVE, Job, Live, Member
 from phalanx.model.resources import MILLI
@@ -67,7 +68,7 @@ class Books:
             if planned and progress.get("members"):
                 left_s *= self.hub.planner.state.compare_speeds(job.number, int(progress["members"]), planned)
             end_us = now_us + round(min(left_s, LEFT_MOST_S) * 1e6)
-        if live.purpose is None and live.phase == "running":
+        if live.purpose is None and live.phase is AttemptPhase.RUNNING:
             self.hub.planner.report(now_us, job.number, end_us, live.saved_us)
 
     def note_resize(self, job: Job, live: Live, seconds: float) -> None:
@@ -83,6 +84,10 @@ class Books:
         lost = outcome in ("again", "restart", "failed")
         staying = [member for member in live.members.values() if not member.leaving]
         self._book(job, live, staying, lost=lost)
+        if live.started_us is not None:
+            job.spent.ran_us += max(0, self.hub.now_us() - live.started_us)
+            job.spent.attempts += 1
+            job.spent.gpus = self._gpus(staying)
         resized = self._resize_s.pop(live.run, 0.0)
         if resized:
             moved = min(resized, job.ledger.get("productive", 0.0))

@@ -7,6 +7,8 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
+from phalanx.control.clone import clone_state
+from phalanx.control.dump import dump_state, format_state
 from phalanx.frontends.host.core import happenings
 from phalanx.frontends.host.core.access import Access
 from phalanx.frontends.host.core.admission import Admission
@@ -30,6 +32,7 @@ from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.messages import (
     STATUS_SCHEMA,
     Accepted,
+    ActedOn,
     Detail,
     Happening,
     NodeRow,
@@ -81,6 +84,7 @@ class Core:
         hub = self.hub
         self.admission.newest = hub.store.newest()
         self.predictions.load(hub.store.ended(limit=2000))
+        self.forecaster.recall(hub.store.estimates())
         await Recovery(hub, self.admission, self.starting, self.ending).run()
         self.attempts.begin_listening()
         hub.look_at_devices = self.watching.look  # only now is it known which processes are our own
@@ -103,11 +107,11 @@ class Core:
     def _note_end(self, job: Job) -> None:
         """Whoever it held up may go on; how long it took is remembered for the next of its name."""
         self.admission.on_ended(job)
-        if job.start_us is not None and job.end_us is not None:
-            stated = job.gang.walltime_us if not job.predicted else None
+        if job.state == "completed" and job.spent.attempts == 1:  # of several it is the last that ended well
+            # Of an elastic job it is the time of its largest size, which may not be the one that it had.
+            stated = job.gang.walltime_us if not job.predicted and not job.gang.elastic else None
             stated_s = None if stated is None else stated / 1e6
-            ran_s = (job.end_us - job.start_us) / 1e6
-            self.predictions.note(job.user, job.name, ran_s, stated_s, completed=job.state == "completed")
+            self.predictions.note(job.user, job.name, job.spent.ran_us / 1e6, stated_s)
         self.hub.agenda.at(self.hub.now_us() + LINGER_US, lambda: self.hub.register.forget(job))
 
     # ------------------------------------------------------------------ the service
@@ -182,6 +186,11 @@ class Core:
         """A piece of one rank's log."""
         job = self.access.find_own(caller, ref)
         chosen = attempt if attempt is not None else job.attempt
+        if chosen > job.attempt and attempt is not None:
+            many = (
+                f"its attempts are 1 to {job.attempt}" if job.attempt > 1 else f"it had {job.attempt or 'no'} attempt"
+            )
+            raise Refused("not_found", f"job {job.id} has no attempt {attempt}: {many}", f"phalanx logs {job.id}")
         live = job.live
         current = live is not None and live.attempt == chosen
         members = len(live.members) if live is not None and current else job.gang.members_max
@@ -214,9 +223,18 @@ class Core:
         if job.id not in self.hub.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)
-        await self.pacing.settle()
+        await _settle_after(self, verb, [job])
         (row,) = await self.teller.rows([job], with_eta=False)
         return row
+
+    async def act_on_all(self, caller: Caller, refs: Sequence[str], verb: str) -> ActedOn:
+        """Cancel, hold or release all that these words mean, in one step."""
+        assert verb in ("cancel", "hold", "release"), verb
+        _check_store(self.hub)
+        found, refused = self.access.find_each(caller, refs)
+        jobs, more = await self.verbs.do_to_all(verb, caller, found)
+        await _settle_after(self, verb, jobs)
+        return ActedOn(await self.teller.rows(jobs, with_eta=False, caller=caller), refused + more)
 
     async def queues(self, caller: Caller) -> list[QueueRow]:
         """Rights and usage of every queue."""
@@ -247,6 +265,16 @@ class Core:
     async def config(self, caller: Caller) -> dict[str, Any]:
         """Settings with where each came from."""
         return {"values": self.hub.settings.table()}
+
+    async def dump(self, caller: Caller) -> str:
+        """The cluster as it stands, schema `phalanx.state/1`: what everybody sees in `ps -a`, in the engine's words."""
+        await self.pacing.settle()
+        hub = self.hub
+        twin = hub.planner.over(clone_state(hub.planner.state))
+        twin.at(hub.now_us())
+        told = hub.settings
+        policy = (told.policy, told.policy_options) if told.policy == twin.policy.name else (twin.policy.name, {})
+        return format_state(dump_state(twin.state, policy))
 
     def events(self, caller: Caller, since: int) -> AsyncIterator[Happening]:
         """Everything that happens, from a sequence number on."""
@@ -299,3 +327,11 @@ def _stored_listed(record: JobRecord, listing: Listing) -> bool:
         not listing.name or record.name.startswith(listing.name),
     )
     return all(checks)
+
+
+async def _settle_after(core: Core, verb: str, jobs: Sequence[Job]) -> None:
+    """The answer is to tell what came of it."""
+    for job in jobs if verb == "hold" else ():
+        core.forecaster.forget(job)
+    if verb != "cancel":  # whoever is cancelled is that whatever is planned next, and thousands may be
+        await core.pacing.settle()

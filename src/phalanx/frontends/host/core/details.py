@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -11,8 +12,9 @@ from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.reports import open_ledger, sum_up
 from phalanx.frontends.host.core.rows import Rows, may_read
 from phalanx.frontends.host.core.whys import Whys
-from phalanx.frontends.host.messages import Detail, MemberRow, Run
+from phalanx.frontends.host.messages import Detail, JobWishes, MemberRow, Run
 from phalanx.frontends.host.ports import Caller
+from phalanx.frontends.host.store import JobRecord
 
 HISTORY_MOST: Final = 500
 _RUN = msgspec.json.Decoder(Run)
@@ -46,6 +48,31 @@ class Details:
             failure=_failure(job, reads=reads),
             ledger_gpu_s=sum_up(job.ledger, open_ledger(job, hub.now_us())),
             run_dir=str(hub.runs / f"{job.id}.{job.attempt}") if reads and job.attempt else None,
+            asked=self._asked(job, gang, record),
+        )
+
+    def _asked(self, job: Job, tree: Mapping[str, Any], record: JobRecord | None) -> JobWishes:
+        """In one place what stands in the gang, in how it is run and in the submission."""
+        hub, gang = self.hub, job.gang
+        options: Mapping[str, Any] = msgspec.json.decode(record.options) if record and record.options else {}
+        walltime_s = None if gang.walltime_us is None else gang.walltime_us / 1e6
+        topology = tree.get("topology")
+        return JobWishes(
+            time_s=None if job.predicted else walltime_s,
+            time_guessed_s=walltime_s if job.predicted else None,
+            kill_after_s=None if gang.kill_after_us is None else gang.kill_after_us / 1e6,
+            warn="" if job.warning is None else f"{job.warning[0]} {job.warning[1]:g} s before",
+            deadline="" if gang.deadline_us is None else hub.iso(hub.wall_at(job.submit_us + gang.deadline_us)),
+            begin="" if job.begin_us is None else hub.iso(hub.wall_at(job.begin_us)),
+            after=[int(name) for name in gang.after.names if name.isdecimal()],
+            after_any=gang.after.any_end,
+            restarts=int(options.get("restarts", 0)),
+            restarts_left=job.restarts_left,
+            grace_s=job.grace_s,
+            preemptible=gang.preemptible,
+            requeue=job.on_preempt == "requeue",
+            singleton=job.singleton,
+            topology=dict(topology) if isinstance(topology, Mapping) else {},
         )
 
     def _read_run(self, job: Job) -> Run | None:

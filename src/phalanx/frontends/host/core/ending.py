@@ -13,17 +13,17 @@ import msgspec
 
 from phalanx.control.instructions import Leave
 from phalanx.engine.lifecycle import Phase
+from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty, Meaning, judge_end
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, remember
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.launching.run_ends import tell_shim_loss
 from phalanx.frontends.host.ports import RunEvent
 from phalanx.frontends.host.store import Change, DropRun, UpdateJob
 
-AGAIN = "again"  # an outcome that is no end: the job waits for, or goes to, its next attempt
-RESTART = "restart"
 QUARANTINED = "quarantined"
 #: What members left running is left alone for so long after the last of them.
 LEFTOVERS_US = 2_000_000
@@ -39,6 +39,7 @@ class Ending:
         self.on_ended: Callable[[Job], None] = lambda job: None
         starting.on_gone = self._never_began
         starting.on_over = self.finish
+        starting.on_regret = self.tell_to_go
 
     # ------------------------------------------------------------------ what shims tell
 
@@ -57,8 +58,8 @@ class Ending:
             await self.finish(job, live)
         elif event.kind == "lost":
             # Before the gate was opened nothing was lost: whoever opens it will see that nobody is there.
-            if live.failure is None and live.purpose is None and live.phase != "preparing":
-                live.failure = {"rank": None, "why": "its shim was killed; what was left of it has been killed too"}
+            if live.failure is None and live.purpose is None and not live.phase.at_gate:
+                live.failure = {"rank": None, "why": tell_shim_loss(str(event.message.get("contained", "")))}
             await self.finish(job, live)
         elif event.kind == "stuck":
             await self._quarantine(job, live)
@@ -92,7 +93,7 @@ class Ending:
 
     def _sweep(self, job: Job, live: Live) -> None:
         """All members are gone and something of theirs is not: it is told to go, and then made to."""
-        if live.phase in ("running", "stopping") and not live.present():
+        if live.phase.begun and not live.present():
             self.hub.spawn(self.hub.launcher.stop(live.run, None, "TERM", job.grace_s))
 
     # ------------------------------------------------------------------ who wants an end
@@ -104,40 +105,37 @@ class Ending:
     async def stop_now(self, job: Job, live: Live, purpose: str, by: str, facts: Iterable[Fact] = ()) -> None:
         """The same, on disk when it returns; from the first moment on nobody else ends it for another purpose."""
         hub = self.hub
-        if live.purpose == CANCEL or live.phase == "gone":
+        if live.purpose == CANCEL:
             return
-        first = live.purpose is None
+        duties = live.advance(AttemptEvent.CANCEL if purpose == CANCEL else AttemptEvent.UNWANT)
+        if Duty.WRITE not in duties:
+            return
         live.purpose, live.by = purpose, by
         if purpose in (CANCEL, TIME, FAIL):
             job.state = "stopping"
-        if live.phase in ("running", "stopping"):
-            live.phase = "stopping"
-            change: list[Change] = [hub.put_run(live, "stopping")]
-            if not job.ended:
-                change.append(UpdateJob(job.id, state="stopping"))
-            await hub.commit(*change, facts=list(facts))
+        changes: list[Change] = [hub.put_run(live)]
+        if Duty.TELL in duties and not job.ended:
+            changes.append(UpdateJob(job.id, state="stopping"))
+        await hub.commit(*changes, facts=list(facts))
+        if Duty.TELL in duties:
             crashpoint("cancel.before_signal" if purpose == CANCEL else "evict.after_commit")
-            if first or purpose == CANCEL:
-                await self.tell_to_go(job, live)
-        else:  # at the gate, or on its way there: whoever brings it there looks before the gate is opened
-            await hub.commit(hub.put_run(live, "starting"), facts=list(facts))
+            await self.tell_to_go(job, live)
 
     async def tell_to_go(self, job: Job, live: Live) -> None:
         """Ask those who understand to save and leave; signal the others, and kill whoever stays too long."""
         hub, run = self.hub, live.run
         polite = live.purpose in (EVICT, MOVE) and self.resizing.all_speak(live, "yield")
-        if polite and not live.told_to_stop:
+        duties = live.advance(AttemptEvent.ASK if polite else AttemptEvent.SIGNAL)
+        if Duty.SAY_YIELD in duties:
             notice_s = hub.settings.notice_s
             message = {"type": "yield", "id": f"y{live.attempt}", "deadline_s": notice_s, "why": live.by}
             await hub.launcher.tell(run, None, message)
             hub.agenda.at(hub.now_us() + round(notice_s * 1e6), lambda: self._insist(job, live))
-        else:
-            live.told_to_stop = True
+        elif Duty.SEND_TERM in duties:
             await hub.launcher.stop(run, None, "TERM", job.grace_s)
 
     def _insist(self, job: Job, live: Live) -> None:
-        if live.phase == "stopping" and not live.told_to_stop:
-            live.told_to_stop = True
+        if live.phase is AttemptPhase.ASKED and Duty.SEND_TERM in live.advance(AttemptEvent.SIGNAL):
             self.hub.spawn(self.hub.launcher.stop(live.run, None, "TERM", job.grace_s))
 
     def evict(self, job: Job, leave: Leave) -> None:
@@ -202,20 +200,22 @@ class Ending:
 
     async def finish(self, job: Job, live: Live) -> None:
         """Nothing of an attempt is left."""
+        told = live.phase.told
+        if Duty.CLOSE in live.advance(AttemptEvent.EMPTY):
+            await self.close_attempt(job, live, told=told)
+
+    async def close_attempt(self, job: Job, live: Live, *, told: bool) -> None:
+        """It is gone: what that means, written down and then acted on. `told`: it may have known that it was to go."""
         hub = self.hub
-        live.over_early = live.phase == "preparing"
-        if live.phase in ("gone", "preparing"):
-            return
-        live.phase = "gone"
-        outcome = self._judge(job, live)
+        outcome = self._judge(job, live, told=told)
         self.books.close(job, live, outcome)
         job.live = None
         # Told before it is written down, so that no pass meanwhile counts on it; its devices are free only after.
         doomed = self._tell_planner(job, outcome)
         crashpoint("exit.before_commit")
-        if outcome in (AGAIN, RESTART):
+        if outcome in (Meaning.AGAIN, Meaning.RESTART):
             job.state = "starting" if job.next is not None else "pending"
-            fact: Fact = (job.id, "gone" if outcome == AGAIN else "restart", live.failure or {"why": live.by})
+            fact: Fact = (job.id, "gone" if outcome is Meaning.AGAIN else "restart", live.failure or {"why": live.by})
             memory = remember(job, hub.planner.state.date_of(job.number))
             again = UpdateJob(job.id, state="pending", ledger=msgspec.json.encode(job.ledger), memory=memory)
             await hub.commit(DropRun(live.run), again, facts=[fact])
@@ -234,36 +234,26 @@ class Ending:
             # Beside, because whoever told us of the end is the one who is forgotten.
             hub.spawn(hub.launcher.forget(live.run))
 
-    def _judge(self, job: Job, live: Live) -> str:
+    def _judge(self, job: Job, live: Live, *, told: bool) -> Meaning:
         """What the end of this attempt means for the job."""
-        well = ended_well(live) and live.failure is None
-        if live.purpose == CANCEL:
-            return "cancelled"
-        # Another attempt beside what is left of a stuck one might write the same files.
-        if live.purpose == TIME or live.run in self.stuck:
-            return "failed"
-        if live.purpose in (EVICT, MOVE):
-            # It may have been done already when it was told; then there is nothing left to run again.
-            return "completed" if well and not live.told_to_stop and not live.yielded else AGAIN
-        if well:
-            return "completed"
-        if live.failure is None:
-            live.failure = {"rank": None, "why": "some members left no word of how they ended"}
-        if job.restarts_left > 0:
+        well, stuck = ended_well(live) and live.failure is None, live.run in self.stuck
+        meaning = judge_end(live.purpose, told=told, well=well, stuck=stuck, restarts=job.restarts_left)
+        if meaning is Meaning.RESTART:
             job.restarts_left -= 1
-            return RESTART
-        return "failed"
+        if live.failure is None and not well and live.purpose in (None, FAIL):
+            live.failure = {"rank": None, "why": "some members left no word of how they ended"}
+        return meaning
 
-    def _tell_planner(self, job: Job, outcome: str) -> list[int]:
+    def _tell_planner(self, job: Job, outcome: Meaning) -> list[int]:
         """Bring the logical cluster up to date; cancels and evictions it knows of already."""
         planner, now_us = self.hub.planner, self.hub.now_us()
         phase = planner.state.phase_of(job.number)
-        if phase.ended or outcome in (AGAIN, "cancelled"):
+        if phase.ended or outcome in (Meaning.AGAIN, Meaning.CANCELLED):
             return []
-        if outcome == "completed":
+        if outcome is Meaning.COMPLETED:
             self.starting.drop(job)
             return planner.complete(now_us, job.number)
-        if outcome == RESTART:
+        if outcome is Meaning.RESTART:
             if phase is Phase.RUNNING and job.next is None:
                 planner.requeue(now_us, job.number, failed=True, progressed=self.books.progressed(job))
             return []
@@ -301,10 +291,12 @@ class Ending:
             "reason": None if job.reason is None else msgspec.json.encode(job.reason),
             "ledger": msgspec.json.encode(job.ledger) if job.ledger else None,
             "progress": None if job.progress is None else msgspec.json.encode(job.progress),
+            "memory": remember(job, hub.planner.state.date_of(job.number)),
         }
         dropped = [] if live is None else [DropRun(live.run)]
         await hub.commit(UpdateJob(job.id, **columns), *dropped, facts=facts)
         hub.tell_end(job)
+        hub.trouble.forget(job.id)
         self.on_ended(job)
 
     async def _quarantine(self, job: Job, live: Live) -> None:

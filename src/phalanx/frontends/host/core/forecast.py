@@ -1,8 +1,8 @@
 """When waiting jobs are expected to start: a time, a range around it, and the end that it hangs on.
 
-The logical cluster is copied and played forward three times, with run times guessed low, middling and high
-(`outlook`). That costs up to a second or two of processor time with thousands waiting, so it is done beside the
-loop, never twice at once, and not again before a multiple of what it cost has passed.
+The logical cluster is copied and played forward again and again (`outlook`), with run times as they are thought to be
+(`lengths`). That costs up to a second or two of processor time with thousands waiting, so it is done beside the loop,
+never twice at once, and not again before a multiple of what it cost has passed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from typing import Final
 
 from phalanx.control.clone import clone_state
 from phalanx.control.forward import Happens
-from phalanx.control.look_ahead import Budget, Outlook, StartCause
+from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
+from phalanx.frontends.host.core.calibration import Calibration
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job, Live
-from phalanx.frontends.host.core.outlook import HIGH, LOW, MIDDLE, Lengths, Triple, look
-from phalanx.frontends.host.core.predict import Predictions, Range
-from phalanx.frontends.host.store import AddEstimate
+from phalanx.frontends.host.core.lengths import Lengths, Said, measure_left, measure_whole
+from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
+from phalanx.frontends.host.core.predict import Predictions
+from phalanx.frontends.host.store import VOID_US, AddEstimate, EstimateRecord
 
 #: Processor time of one forecast: half for the middle, the rest for the range.
 BUDGET_S: Final = 1.2
@@ -35,26 +37,15 @@ STALE_US: Final = 60_000_000
 #: Another estimate of a job is written down after this, or after a quarter of its wait. Nearer starts are no waits.
 RECORD_EVERY_US: Final = 60_000_000
 NOT_A_WAIT_US: Final = 1_000_000
+#: Of estimates that were judged before, the last so many are learned from.
+RECALLED_MOST: Final = 500
 #: Who only wants to show a list waits for so long, and takes what was known a while ago otherwise.
 PATIENCE_S: Final = 0.4
 #: With more waiting than this, a list is told what was known before, and the look comes after it.
 CROWD: Final = 1000
 CROWD_LATER_S: Final = 1.0
-
-#: Of a run that says how far it is.
-_BY_PROGRESS: Final[Range] = (0.9, 1.0, 1.15)
-#: Of a run that has outlived what was said of it.
-_OVERDUE: Final[Range] = (0.2, 1.0, 3.0)
-#: Of a run of which nobody said anything, by its age: it will last about as long again as it has lasted.
-_BY_AGE: Final[Range] = (1 / 9, 1.0, 9.0)
-_AGE_LEAST_US: Final = 30_000_000
-#: Of a waiting job of which nobody said anything; the high end is the default walltime.
-_NOTHING_S: Final = (60.0, 3600.0)
-#: A walltime that was predicted from runs that are forgotten by now.
-_BY_GUESS: Final[Range] = (0.4, 0.8, 1.0)
-
-#: Sources of a run time that are earlier runs, not words.
-PREDICTED: Final = frozenset({"runs", "person"})
+#: What a forecast for a few jobs costs in such a crowd, where most who ask stand too far back to be seen at any price.
+CROWD_BUDGET_S: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +57,6 @@ class Forecast:
     high_us: int
     hangs_on: str
     predicted: bool = False  # from earlier runs, since somebody stated no time
-
-
-@dataclass(slots=True)
-class ForecastInput:
-    """A copy of the cluster with everything that a look needs."""
-
-    state: State
-    lengths: Lengths
-    events: list[Happens]
-    kept: list[int]
 
 
 @dataclass(slots=True)
@@ -105,12 +86,15 @@ class Forecaster:
         """`meter` tells the processor time of the thread that asks it."""
         self.hub, self.predictions = hub, predictions
         self.meter, self.budget_s, self.patience_s = meter, budget_s, patience_s
+        self.calibration = Calibration()
+        self._told: dict[int, list[AddEstimate]] = {}  # by job that waits: what was written down of it
         self.looks = 0  # how often somebody had to look
         self._wide = ForecastAnswer(asked=None)  # about everybody
         self._narrow = ForecastAnswer()  # about whoever was asked for last
         self.on_estimates: Callable[[list[AddEstimate]], None] = lambda changes: None  # who writes them down
         self._recorded: dict[int, int] = {}  # by job: when another estimate of it is worth a row
         self._crowd_waits = False
+        self._ground: ForecastInput | None = None  # the last, good as long as nothing happens
         self._looking = asyncio.Lock()
         self._looks_on: set[asyncio.Future[ForecastAnswer]] = set()  # looks for which nobody waits any more
 
@@ -123,7 +107,7 @@ class Forecaster:
     async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
         answer = self._fit(wanted)
-        if answer is None and self.hub.planner.state.count_waiting() > CROWD:
+        if answer is None and is_crowded(self.hub):
             # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
             answer = self._wide
             if not self._crowd_waits:
@@ -142,6 +126,20 @@ class Forecaster:
         expected = self._narrow.forecasts.get(job.id) or self._wide.forecasts.get(job.id)
         if expected is not None and live.attempt == 1 and live.started_us is not None:
             self.hub.meters.count_eta_error((live.started_us - expected.at_us) / 1e6)
+        for each in self._told.pop(job.id, ()):
+            if live.attempt == 1 and live.started_us is not None:
+                self.calibration.judge(each.low_us, each.high_us, live.started_us)
+
+    def forget(self, job: Job) -> None:
+        """Somebody holds it: what was told of its start cannot be judged any more."""
+        self._told.pop(job.id, None)
+        self._recorded.pop(job.id, None)
+
+    def recall(self, records: Iterable[EstimateRecord]) -> None:
+        """What became of estimates that daemons before this one made."""
+        judged = [each for each in records if each.actual_us is not None and each.actual_us != VOID_US]
+        for each in sorted(judged[-RECALLED_MOST:], key=lambda each: each.actual_us or 0):
+            self.calibration.judge(each.low_us, each.high_us, each.actual_us or 0)
 
     def _look_at_crowd(self) -> None:
         self._crowd_waits = False
@@ -150,13 +148,9 @@ class Forecaster:
     def _begin(self, wanted: Collection[int] | None) -> asyncio.Future[ForecastAnswer]:
         looking = asyncio.ensure_future(self._find(wanted))
         self._looks_on.add(looking)
-        looking.add_done_callback(self._looked)
+        looking.add_done_callback(self._looks_on.discard)
+        looking.add_done_callback(_log_failure)
         return looking
-
-    def _looked(self, looking: asyncio.Future[ForecastAnswer]) -> None:
-        self._looks_on.discard(looking)
-        if not looking.cancelled() and looking.exception() is not None:
-            log.error("a look ahead failed", exc_info=looking.exception())
 
     def _choose(self, answer: ForecastAnswer, wanted: Collection[int] | None) -> dict[int, Forecast]:
         now_us = self.hub.now_us()
@@ -187,11 +181,15 @@ class Forecaster:
         changes = []
         for job, forecast in forecasts.items():
             due_us = self._recorded.get(job, 0)
-            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US:
-                changes.append(self.record(hub.register.by_id[job], forecast))
+            known = hub.register.by_id[job]
+            # What a person named is no forecast: whoever begins at 18:30 does.
+            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US and not known.gates:
+                changes.append(self.record(known, forecast))
+                self._told.setdefault(job, []).append(changes[-1])
                 self._recorded[job] = now_us + max(RECORD_EVERY_US, (forecast.at_us - now_us) // 4)
         if len(self._recorded) > 2 * len(hub.register.by_id) + 100:
             self._recorded = {job: due for job, due in self._recorded.items() if job in hub.register.by_id}
+            self._told = {job: told for job, told in self._told.items() if job in hub.register.by_id}
         if changes:
             self.on_estimates(changes)
 
@@ -227,20 +225,27 @@ class Forecaster:
         self.looks += 1
         version, began_s = hub.planner.version, self.meter()
         numbers = None if wanted is None else self._numbers(wanted)
-        ground = self.prepare(numbers or ())
+        ground = self.ground(numbers or ())
         here_s = self.meter() - began_s
-        looks, there_s = await asyncio.to_thread(self.look_thrice, ground, numbers)
+        looks, there_s = await asyncio.to_thread(self.look, ground, numbers)
         told, by_number = self.tell(ground.lengths, looks), hub.register.by_number
         found = {by_number[number].id: each for number, each in told.items() if number in by_number}
         self._record_all(found)
         cost_us = round((here_s + there_s) * 1e6)
         asked = None if wanted is None else frozenset(wanted)
-        return ForecastAnswer(found, looks[MIDDLE], version, hub.now_us(), cost_us, asked)
+        return ForecastAnswer(found, looks.middle, version, hub.now_us(), cost_us, asked)
 
     def _numbers(self, wanted: Collection[int]) -> set[int]:
         """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
         jobs = (self.hub.register.by_id.get(job) for job in wanted)
         return {job.number for job in jobs if job is not None and not job.ended and job.gates <= {GATE_BEGIN}}
+
+    def ground(self, keep: Collection[int]) -> ForecastInput:
+        """A copy of the cluster that several may look from, and nobody may change."""
+        known, wanted = self._ground, frozenset(keep)
+        if known is None or (known.version, known.keep) != (self.hub.planner.version, wanted):
+            known = self._ground = self.prepare(wanted)
+        return known
 
     def prepare(self, keep: Collection[int], most: int = KEPT_MOST) -> ForecastInput:
         """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
@@ -253,23 +258,15 @@ class Forecaster:
         )
         events = [Happens(at_us, "release", gang=state.gangs[number].name) for at_us, number in begin[:most]]
         kept = thin_out(state, hub.planner.policy, {*keep, *(number for _, number in begin[:most])}, most)
-        return ForecastInput(state, self.measure(state, kept), events, kept)
+        return ForecastInput(state, self.measure(state, kept), events, kept, hub.planner.version, frozenset(keep))
 
-    def look_thrice(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[dict[int, Outlook], float]:
-        """In another thread: three looks, and what they cost."""
+    def look(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[Looks, float]:
+        """In another thread: all looks, and what they cost."""
         began_s = self.meter()
-        middle = self.look_once(ground, MIDDLE, 0.5, wanted)
-        looks = {MIDDLE: middle}
-        for which in (LOW, HIGH):
-            same = ground.lengths.same(which, MIDDLE)
-            looks[which] = middle if same else self.look_once(ground, which, 0.25, middle.starts)
+        most_s = min(self.budget_s, CROWD_BUDGET_S) if wanted is not None and is_crowded(self.hub) else self.budget_s
+        looks = look_often(ground, self.hub.planner.policy, wanted, self.meter, most_s)
+        ground.seen = looks.middle
         return looks, self.meter() - began_s
-
-    def look_once(self, ground: ForecastInput, which: int, share: float, wanted: Collection[int] | None) -> Outlook:
-        """One look from this ground, which stays as it is, for a share of the time that a forecast may take."""
-        budget, runs = Budget(self.meter, self.budget_s * share), ground.lengths.pick(which)
-        state, policy = clone_state(ground.state), self.hub.planner.policy
-        return look(state, policy, runs, budget, wanted=wanted, events=ground.events)
 
     # ------------------------------------------------------------------ lengths
 
@@ -284,59 +281,24 @@ class Forecaster:
         ends = state.expected_ends()
         for number, job in by_number.items():
             if state.phase_of(number) is Phase.RUNNING:
-                age_us = state.now_us - state.start_of(number)
-                self._measure_left(lengths, job, age_us, ends[number] - state.now_us)
+                age_us, left_us = state.now_us - state.start_of(number), ends[number] - state.now_us
+                said = _said(job, _left_by_progress(job, self.hub.now_us()))
+                lengths.source[number], lengths.left[number] = measure_left(self.predictions, said, age_us, left_us)
         return lengths
 
     def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:
         """How long a waiting job runs."""
-        stated_us, told = job.gang.walltime_us, self.predictions
-        runs = told.runs(job.user, job.name) if job.predicted or stated_us is None else None
-        if runs is not None:
-            source, triple = "runs", _scale(1_000_000, runs)
-        elif stated_us is not None:
-            source = "runs" if job.predicted else "stated"
-            triple = _scale(stated_us, _BY_GUESS if job.predicted else told.ratio(job.user))
-        elif (spans := told.spans(job.user)) is not None:
-            source, triple = "person", _scale(1_000_000, spans)
-        else:
-            most_us = self.hub.planner.state.default_walltime_us
-            source, triple = "nothing", _ordered(*(each * 1e6 for each in _NOTHING_S), most_us)
-        lengths.whole[number], lengths.source[number] = triple, source
-
-    def _measure_left(self, lengths: Lengths, job: Job, age_us: int, left_us: int) -> None:
-        """How long a running job goes on; `left_us` is what the planner believes."""
-        number, gang, told = job.number, job.gang, self.predictions
-        by_progress = _left_by_progress(job, self.hub.now_us())
-        runs = told.runs(job.user, job.name) if job.predicted or gang.walltime_us is None else None
-        if by_progress is not None:
-            source, triple = "progress", _scale(by_progress, _BY_PROGRESS)
-        elif runs is not None:
-            source, triple = "runs", _left_of(_scale(1_000_000, runs), age_us)
-        elif gang.walltime_us is not None:
-            source = "runs" if job.predicted else "stated"
-            triple = _left_by_ratio(told.ratio(job.user), age_us, left_us, overdue=age_us >= gang.walltime_us)
-        elif (spans := told.spans(job.user)) is not None:
-            source, triple = "person", _left_of(_scale(1_000_000, spans), age_us)
-        else:
-            source, triple = "nothing", _scale(max(age_us, _AGE_LEAST_US), _BY_AGE)
-        lengths.left[number], lengths.source[number] = triple, source
+        default_us = self.hub.planner.state.default_walltime_us
+        lengths.source[number], lengths.whole[number] = measure_whole(self.predictions, _said(job), default_us)
 
     # ------------------------------------------------------------------ telling
 
-    def tell(self, lengths: Lengths, looks: Mapping[int, Outlook]) -> dict[int, Forecast]:
-        """What three looks come to, by gang number."""
-        middle, low, high = looks[MIDDLE], looks[LOW], looks[HIGH]
-        now_us = middle.now_us
-        found: dict[int, Forecast] = {}
-        for number, (at_us, cause) in middle.starts.items():  # in order of time: whoever one waits for came before
-            before = found.get(cause.gang)
-            predicted = lengths.source.get(cause.gang) in PREDICTED or (before is not None and before.predicted)
-            low_us = low.starts[number][0] if number in low.starts else now_us + (at_us - now_us) // 2
-            high_us = high.starts[number][0] if number in high.starts else now_us + (at_us - now_us) * 2
-            hangs_on = self.say_cause(cause, lengths)
-            found[number] = Forecast(at_us, min(low_us, at_us), max(high_us, at_us), hangs_on, predicted)
-        return found
+    def tell(self, lengths: Lengths, looks: Looks) -> dict[int, Forecast]:
+        """What the looks come to, by gang number, in words."""
+        return {
+            number: Forecast(each.at_us, each.low_us, each.high_us, self.say_cause(each.cause, lengths), each.predicted)
+            for number, each in tell(lengths, looks, self.calibration).items()
+        }
 
     def say_cause(self, cause: StartCause, lengths: Lengths) -> str:
         """What a start hangs on, in words."""
@@ -345,7 +307,19 @@ class Forecaster:
             return ""
         verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
         unsaid = " (no --time was given)" if lengths.source.get(cause.gang) == "nothing" else ""
-        return f"when {other.id} ({other.name}) {verb}{unsaid}"
+        # Of one that waits itself: else nobody would be ahead, and the start hang on the end of somebody who waits.
+        first = ", which starts before it," if other.state == "pending" else ""
+        return f"when {other.id} ({other.name}){first} {verb}{unsaid}"
+
+
+def is_crowded(hub: Hub) -> bool:
+    """Whether so many wait that a question about one of them has to be cheap."""
+    return hub.planner.state.count_waiting() > CROWD
+
+
+def _log_failure(looking: asyncio.Future[ForecastAnswer]) -> None:
+    if not looking.cancelled() and looking.exception() is not None:
+        log.error("a look ahead failed", exc_info=looking.exception())
 
 
 def _not_before(forecast: Forecast, now_us: int) -> Forecast:
@@ -356,30 +330,11 @@ def _not_before(forecast: Forecast, now_us: int) -> Forecast:
     return Forecast(at_us, now_us, high_us, forecast.hangs_on, forecast.predicted)
 
 
-def _ordered(*values: float) -> Triple:
-    low, middle, high = sorted(max(1, round(value)) for value in values)
-    return low, middle, high
-
-
-def _scale(us: float, by: Range) -> Triple:
-    return _ordered(*(us * each for each in by))
-
-
-def _left_of(whole: Triple, age_us: int) -> Triple:
-    """What is left of a run of which the whole is known; one that is older than that is overdue."""
-    overdue = _scale(max(_AGE_LEAST_US, age_us // 10), _OVERDUE)
-    return _ordered(*(each - age_us if each > age_us else late for each, late in zip(whole, overdue, strict=True)))
-
-
-def _left_by_ratio(ratio: Range, age_us: int, left_us: int, *, overdue: bool) -> Triple:
-    """What is left of a stated time by somebody who usually needs such a part of it.
-
-    Below one the part is taken of what is left, since whatever was to end earlier has ended; above one of the whole.
-    """
-    if overdue:
-        return _scale(left_us, _OVERDUE)
-    whole_us = age_us + left_us
-    return _ordered(*(left_us * each if each <= 1 else whole_us * each - age_us for each in ratio))
+def _said(job: Job, progress_us: float | None = None) -> Said:
+    """What is known of its length."""
+    walltime_us = job.gang.walltime_us
+    stated_us, guess_us = (None, walltime_us) if job.predicted else (walltime_us, None)
+    return Said(job.user, job.name, stated_us, guess_us, progress_us)
 
 
 def _left_by_progress(job: Job, now_us: int) -> float | None:

@@ -14,8 +14,29 @@ from phalanx.frontends.host.ports import Caller
 
 #: A stream of events that nobody reads is cut when so many wait.
 EVENTS_BEHIND_MOST: Final = 10_000
-#: What everybody may know of what happened to anybody's job.
-_PUBLIC: Final = ("members", "attempt", "because", "cause")
+#: What everybody may know of what happened to anybody's job: the rest may be words of its members.
+PUBLIC: Final = frozenset(
+    {
+        "attempt",
+        "because",
+        "by",
+        "cause",
+        "devices",
+        "exit_code",
+        "for",
+        "generation",
+        "members",
+        "name",
+        "rank",
+        "signal",
+        "took_s",
+    }
+)
+
+
+def seen_by(data: dict[str, Any], *, reads: bool) -> dict[str, Any]:
+    """What happened, as somebody sees it who may or may not read what a job's members write."""
+    return data if reads else {key: value for key, value in data.items() if key in PUBLIC}
 
 
 async def follow(hub: Hub, caller: Caller, since: int) -> AsyncIterator[Happening]:
@@ -44,5 +65,5 @@ def _show_to(hub: Hub, caller: Caller, happening: Happening) -> Happening:
     job = hub.register.by_id.get(happening.job)
     if caller.admin or (job is not None and caller.may_act_on(job.uid)):
         return happening
-    kept: dict[str, Any] = {key: value for key, value in happening.data.items() if key in _PUBLIC}
+    kept = seen_by(happening.data, reads=False)
     return Happening(happening.seq, happening.at, happening.job, happening.event, kept)

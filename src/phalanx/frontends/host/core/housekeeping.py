@@ -47,6 +47,16 @@ class Housekeeping:
             await self.hub.store.write(*changes)
         except StoreFull:
             log.info("the disk is full; what is worth remembering is written the next time")
+        except StoreBroken as broken:
+            self.hub.stop_broken(broken)
+
+    async def finish(self) -> None:
+        """The last that a daemon writes. What there is no room for now was written a minute, or an hour, ago."""
+        await self.remember()
+        try:
+            await asyncio.to_thread(self.hub.store.backup)
+        except (StoreFull, StoreBroken) as bad:
+            log.warning("no backup was made at the end: %s", bad)
 
     def recall(self) -> None:
         """What queues used, as far as it was written down and their kinds are the same."""
@@ -66,7 +76,10 @@ class Housekeeping:
             await asyncio.to_thread(self.hub.store.backup)
         except (StoreFull, StoreBroken) as bad:
             log.warning("no backup was made: %s", bad)
-        await asyncio.to_thread(self.hub.store.prune, self.hub.now_us(), keep_us, keep_us)
+        try:
+            await asyncio.to_thread(self.hub.store.prune, self.hub.now_us(), keep_us, keep_us)
+        except StoreFull:
+            log.info("the disk is full; what is old enough is forgotten the next time")
         await self._discard_old_runs()
 
     async def _discard_old_runs(self) -> None:

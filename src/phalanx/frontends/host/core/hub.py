@@ -6,15 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from phalanx.frontends.host.core.agenda import Agenda
+from phalanx.frontends.host.core.attempt_phases import OnDisk, written_as
 from phalanx.frontends.host.core.intake import Intake
 from phalanx.frontends.host.core.jobs import Job, Live, Member, Register
+from phalanx.frontends.host.core.machine_trouble import MachineTrouble
 from phalanx.frontends.host.core.occupancy import Occupancy
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.messages import Happening
@@ -30,6 +31,7 @@ from phalanx.frontends.host.store import (
     StoreBroken,
     StoreFull,
 )
+from phalanx.words import stamp
 
 log = logging.getLogger("phalanx")
 
@@ -38,6 +40,14 @@ LINGER_US: Final = 600_000_000
 
 #: Why a device is closed whose last user is gone: somebody looks whether nobody else is on it.
 CHECKED: Final = "being checked"
+
+#: What the row of an attempt says of it; whether it is unwanted stands beside.
+ROW_STATES: Final = {
+    OnDisk.STARTING: "starting",
+    OnDisk.REGRETTED: "starting",
+    OnDisk.RUNNING: "running",
+    OnDisk.STOPPING: "stopping",
+}
 
 Fact = tuple[int, str, dict[str, Any]]  # job, event, data
 
@@ -107,6 +117,7 @@ class Hub:
     register: Register = field(default_factory=Register)
     occupancy: Occupancy = field(default_factory=Occupancy)
     agenda: Agenda = field(default_factory=Agenda)
+    trouble: MachineTrouble = field(default_factory=MachineTrouble)
     meters: Meters = field(default_factory=NoMeters)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     listeners: list[Callable[[Happening], None]] = field(default_factory=list)
@@ -158,16 +169,22 @@ class Hub:
     async def _write_once(self, *changes: Change) -> list[object]:
         try:
             return await self.store.write(*changes)
-        except StoreBroken:
-            self.broken.set()
-            self.wake.set()
+        except StoreBroken as broken:
+            self.stop_broken(broken)
             raise
+
+    def stop_broken(self, why: StoreBroken) -> None:
+        """After a failed write nobody knows what is on the disk: say so once, and let the next daemon look."""
+        if not self.broken.is_set():
+            log.critical("the store can be trusted no more, and the daemon stops; running jobs go on: %s", why)
+        self.broken.set()
+        self.wake.set()
 
     def _publish(self, happening: Happening) -> None:
         for listener in list(self.listeners):
             listener(happening)
 
-    def put_run(self, live: Live, state: str, **intent: Any) -> PutRun:
+    def put_run(self, live: Live, **intent: Any) -> PutRun:
         """The row of an attempt as it stands now."""
         members = [
             {
@@ -193,7 +210,7 @@ class Hub:
                 job=live.job,
                 attempt=live.attempt,
                 generation=live.generation,
-                state=state,
+                state=ROW_STATES[written_as(live.phase)],
                 boot_id=self.boot_id,
                 devices=msgspec.json.encode(members),
                 members=None if live.started_us is None else msgspec.json.encode({"started_us": live.started_us}),
@@ -226,9 +243,7 @@ class Hub:
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         if isinstance(failure, StoreBroken):
-            log.critical("the store can be trusted no more: %s", failure)
-            self.broken.set()
-            self.wake.set()
+            self.stop_broken(failure)
         elif failure is not None:
             log.error("a task of the core failed", exc_info=failure)
 
@@ -238,7 +253,7 @@ class Hub:
         """A wall-clock time with the machine's offset."""
         if wall is None:
             return ""
-        return datetime.fromtimestamp(wall, UTC).astimezone().isoformat(timespec="seconds")
+        return stamp(wall)
 
     def wall_at(self, at_us: int) -> float:
         """The wall clock at an instant of the cluster's."""

@@ -29,6 +29,7 @@ from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Gang
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.reason import Code
+from phalanx.model.resources import DEVICE_KIND
 
 ARGV_MOST: Final = 256 * 1024
 ENV_MOST: Final = 128 * 1024
@@ -42,7 +43,7 @@ LOG_CAP_LEAST: Final = 4096
 WARN_MOST_S: Final = 30 * 86_400.0
 
 #: Of the gang schema, what a live job does not say itself: the daemon knows who and when, and nobody the true length.
-_NOT_HERE: Final = ("name", "submit", "user", "duration", "speedup")
+NOT_HERE: Final = ("name", "submit", "user", "duration", "speedup")
 _REMEMBERED: Final = 2000
 _REMEMBERED_BYTES: Final = 2048
 
@@ -73,6 +74,7 @@ class Intake:
         """The cluster as it is when it is empty."""
         self._empty: Callable[[], State] = lambda: State(fleet, queues, users)
         self._policy = policy
+        self._has_devices = any(node.resources.get(DEVICE_KIND) for node in fleet.nodes)
         self._queues = dict.fromkeys([*(queue.name for queue in queues), DEFAULT_QUEUE])
         self._known = Known([queue.name for queue in queues], levels)
         self._gangs: dict[bytes, Gang] = {}
@@ -93,7 +95,7 @@ class Intake:
             raise Refused(
                 "infeasible",
                 f"{name}: {never}",
-                "ask for less, or look at what there is: phalanx nodes; phalanx queues",
+                self._what_helps(gang),
                 reason={"code": Code.INFEASIBLE.word, "message": never},
             )
         if gang.together is not None and gang.together.gangs < 1:
@@ -131,7 +133,7 @@ class Intake:
             raise Refused(
                 "usage", f"gang must be a mapping (got {show(tree)})", "see docs/one-machine.md for the shape"
             )
-        wrong = next((key for key in _NOT_HERE if key in tree), None)
+        wrong = next((key for key in NOT_HERE if key in tree), None)
         if wrong is not None:
             raise Refused("usage", f"gang: {wrong} is not said of a live job", "leave it out")
         queue = tree.get("queue", DEFAULT_QUEUE)
@@ -139,18 +141,28 @@ class Intake:
             raise Refused(
                 "usage", f"there is no queue {show(queue)}; {suggest(str(queue), self._queues)}", "phalanx queues"
             )
-        valid = [key for key in GANG_KEYS if key not in _NOT_HERE]
+        valid = [key for key in GANG_KEYS if key not in NOT_HERE]
         try:
             Spot(raw_of(tree), "", "gang", "", "gang").fields(valid)
             return parse_gang(Spot(raw_of({"name": "x", **tree}), "", "gang", "", "gang"), self._known)
         except (BadInput, BadText) as bad:
-            raise Refused("usage", str(bad), "phalanx submit --help") from None
+            # Of a live job nothing is in a file: levels are those of the machine that it runs on.
+            raise Refused(
+                "usage", str(bad).replace(" of this file", " of this machine"), "phalanx submit --help"
+            ) from None
 
     def judge(self, text: bytes, user: str) -> None:
         """Refuse a gang that could not even run alone."""
         never = self._judge(text, self.read_gang(text), user)
         if never:
-            raise Refused("infeasible", never, "ask for less: phalanx nodes; phalanx queues")
+            raise Refused("infeasible", never, self._what_helps(self.read_gang(text)))
+
+    def _what_helps(self, gang: Gang) -> str:
+        """The next step of somebody whose gang can never run."""
+        wants = any(role.shape.amount(DEVICE_KIND) for role in gang.roles)
+        if wants and not self._has_devices:
+            return "this machine has no GPUs; to try it with made-up ones: phalanx down && phalanx up --fake-gpus 8"
+        return "ask for less, or look at what there is: phalanx nodes; phalanx queues"
 
     def _judge(self, text: bytes, gang: Gang, user: str) -> str:
         """Why such a gang could not even run alone; empty if it could."""

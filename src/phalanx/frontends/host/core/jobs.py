@@ -5,12 +5,15 @@ Commands and environments stay on disk: ten thousand waiting jobs must not fill 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
+from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty, Purpose, advance_attempt
+from phalanx.frontends.host.core.refs import ArrayElements, IdRange, read_ref, tell_ids
+from phalanx.frontends.host.core.resize_phases import ResizeEvent, ResizePhase, advance_resize
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import JobRecord
@@ -18,18 +21,20 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import DateVerdict
 from phalanx.model.resources import DEVICE_KIND, MILLI
 
-#: Why an attempt is being ended: by a person, by the plan, by its age, because a member failed, or to begin elsewhere.
-CANCEL: Final = "cancel"
-EVICT: Final = "evict"
-TIME: Final = "time"
-FAIL: Final = "fail"
-MOVE: Final = "move"
+#: Why an attempt is being ended.
+CANCEL: Final = Purpose.CANCEL
+EVICT: Final = Purpose.EVICT
+TIME: Final = Purpose.TIME
+FAIL: Final = Purpose.FAIL
+MOVE: Final = Purpose.MOVE
 
 #: Gates that only the core knows; the engine sees them as a hold.
 GATE_HOLD: Final = "hold"
 GATE_BEGIN: Final = "begin"
 GATE_ARRAY: Final = "array"
 GATE_SINGLETON: Final = "singleton"
+GATE_RUNNING: Final = "running"  # as many jobs of its owner run as may
+GATE_ASIDE: Final = "aside"  # it could not be started, and lets others try
 
 
 @dataclass(slots=True)
@@ -59,10 +64,15 @@ class ResizeUnderWay:
     leaving: frozenset[int]  # keys
     joining: frozenset[int]
     since_us: int
-    told: bool = False
-    let_in: bool = False
+    phase: ResizePhase = ResizePhase.CLEARING
     done: set[int] = field(default_factory=set)  # keys that answered
     why: Mapping[str, Any] = field(default_factory=dict)  # told when it is done: cause, for whom, a sentence
+
+    def advance(self, event: ResizeEvent) -> bool:
+        """Something happens to it; False if that means nothing any more."""
+        before = self.phase
+        self.phase = advance_resize(before, event, f"change {self.id}")
+        return self.phase is not before
 
 
 @dataclass(slots=True)
@@ -72,17 +82,14 @@ class Live:
     job: int
     attempt: int
     members: dict[int, Member]
-    phase: str = "waiting"  # waiting (for seats), preparing, running, stopping, gone
+    phase: AttemptPhase = AttemptPhase.WAITING
     generation: int = 1
     purpose: str | None = None  # why it is being ended
     since_us: int = 0
     started_us: int | None = None
     resizing: ResizeUnderWay | None = None
     failure: dict[str, Any] | None = None  # the first member that failed
-    told_to_stop: bool = False
     adopted: bool = False  # it ran before this daemon did
-    yielded: bool = False  # it answered that it saves and leaves
-    over_early: bool = False  # nothing of it is left already, before we knew that it had begun
     contained: str = ""
     newest: int = 0  # the highest key that a member of this attempt ever had
     first_step_us: int | None = None
@@ -94,13 +101,33 @@ class Live:
         """Its name, and that of its directory."""
         return f"{self.job}.{self.attempt}"
 
-    def is_unwanted(self) -> bool:
-        """Whether somebody has changed their mind since it was planned."""
-        return self.purpose is not None
+    def advance(self, event: AttemptEvent) -> tuple[Duty, ...]:
+        """Something happens to it; what is to be done about that."""
+        self.phase, duties = advance_attempt(self.phase, event, f"run {self.run}")
+        return duties
 
     def present(self) -> list[Member]:
         """Members that have not exited, in order of rank."""
         return sorted((m for m in self.members.values() if not m.exited), key=lambda m: m.rank)
+
+
+class ArrayPlace(NamedTuple):
+    """Which element of which array a job is."""
+
+    word: str
+    element: int
+    at_most: int = 0
+    key: str = ""  # tells it from other arrays of that word
+
+
+@dataclass(slots=True)
+class Spent:
+    """What attempts of a job that are over came to."""
+
+    ran_us: int = 0  # from gate to end, of all of them
+    attempts: int = 0  # that went through the gate
+    gpus: float = 0.0  # that the last of them had at its end
+    ledger: dict[str, float] = field(default_factory=dict)  # device time by part, in the words of the simulator
 
 
 @dataclass(slots=True)
@@ -123,7 +150,7 @@ class Job:
     on_preempt: str = "kill"
     gates: set[str] = field(default_factory=set)
     begin_us: int | None = None
-    array: tuple[str, int, int] | None = None  # word, index, at most
+    array: ArrayPlace | None = None
     singleton: bool = False
     allow_infeasible: bool = False
     predicted: bool = False  # its walltime is our guess from earlier runs
@@ -138,7 +165,7 @@ class Job:
     failure: dict[str, Any] | None = None
     reason: tuple[str, str] | None = None  # why it ended as it did, or what was last said of it
     progress: dict[str, Any] | None = None
-    ledger: dict[str, float] = field(default_factory=dict)
+    spent: Spent = field(default_factory=Spent)
     infeasible: str = ""
     warning: tuple[str, float] | None = None  # a signal, and how long before it is killed for its age
     born: str = ""  # the name under which it is the only one
@@ -148,6 +175,15 @@ class Job:
     def ended(self) -> bool:
         """Whether nothing more can happen to it."""
         return self.state in ENDED
+
+    @property
+    def ledger(self) -> dict[str, float]:
+        """Where the device time of its attempts went."""
+        return self.spent.ledger
+
+    @ledger.setter
+    def ledger(self, parts: dict[str, float]) -> None:
+        self.spent.ledger = parts
 
     @property
     def queue(self) -> str:
@@ -164,10 +200,17 @@ class Job:
 
 def remember(job: Job, verdict: DateVerdict | None) -> bytes:
     """What the next daemon must know of a job beside what it asked for."""
-    told: dict[str, Any] = {"restarts_left": job.restarts_left}
+    spent = job.spent
+    told: dict[str, Any] = {"restarts_left": job.restarts_left, "spent": [spent.ran_us, spent.attempts, spent.gpus]}
     if verdict is not None:
         told["date"] = {"promised": verdict.promised, "earliest_us": verdict.earliest_us, "beside": verdict.beside}
     return msgspec.json.encode(told)
+
+
+def recall_spent(record: JobRecord) -> Spent:
+    """What its attempts came to, by what is remembered of it."""
+    told = msgspec.json.decode(record.memory).get("spent") if record.memory else None
+    return Spent() if told is None else Spent(*told)
 
 
 def recall_date(record: JobRecord, number: int) -> DateVerdict | None:
@@ -228,30 +271,85 @@ class Register:
         return [self.by_id[each] for each in self._by_name.get(name, ())]
 
     def find(self, ref: str, caller: Caller) -> Job | None:
-        """A job by id, name or unique prefix of a name; the caller's own come first. None: not in memory."""
-        if ref == "-":
-            mine = [job for job in self if job.uid == caller.uid]
-            return mine[-1] if mine else None
-        if ref.isdecimal() and len(ref) < 19:
-            return self.by_id.get(int(ref))
-        found = self._choose(self.named(ref), ref, caller)
-        if found is None:
-            prefixed = [job for name in self._by_name if name.startswith(ref) for job in self.named(name)]
-            found = self._choose(prefixed, ref, caller)
-        return found
+        """The one job that a word means; None: none in memory."""
+        found = self.find_all(ref, caller)
+        if len(found) > 1:
+            refuse_several(ref, found)
+        return found[0] if found else None
 
-    def _choose(self, found: Iterable[Job], ref: str, caller: Caller) -> Job | None:
-        jobs = list(found)
-        mine = [job for job in jobs if job.uid == caller.uid] or jobs
-        # A name used again and again means the one that has not ended.
+    def find_all(self, ref: str, caller: Caller) -> list[Job]:
+        """Jobs by id, range of ids, name or unique prefix of a name, elements of an array; the caller's own come first.
+
+        A name means the newest job that has it, and of an array all elements.
+        """
+        if ref == "-":
+            return [job for job in self if job.uid == caller.uid][-1:]
+        if ref.isdecimal() and len(ref) < 19:
+            return [job for job in (self.by_id.get(int(ref)),) if job is not None]
+        named = self.named(ref)
+        read = None if named else read_ref(ref)
+        if isinstance(read, IdRange):
+            known = (self.by_id.get(number) for ids in read.ids for number in ids)
+            return _own(filter(None, known), caller)
+        if isinstance(read, ArrayElements):
+            return self._find_elements(read, caller)
+        return self._newest(named, caller) or self._newest(self._find_prefixed(ref, caller), caller)
+
+    def _find_elements(self, wanted: ArrayElements, caller: Caller) -> list[Job]:
+        """Those of the newest array of that word; an index that it has not is refused."""
+        found = self._newest([job for job in self.named(wanted.word) if job.array is not None], caller)
+        return choose_elements(wanted, found) if found else found
+
+    def _find_prefixed(self, ref: str, caller: Caller) -> list[Job]:
+        """Jobs whose name begins so; refuses where several names do."""
+        found = [job for name in self._by_name if name.startswith(ref) for job in self.named(name)]
+        mine = _own(found, caller)
         open_ = [job for job in mine if not job.ended] or mine
-        if len(open_) > 1:
-            shown = ", ".join(f"{job.id} ({job.name}, {job.state})" for job in open_[:5])
-            more = f" and {len(open_) - 5} more" if len(open_) > 5 else ""
+        names = {job.name: job for job in open_}
+        if len(names) > 1:
+            shown = ", ".join(f"{job.id} ({name}, {job.state})" for name, job in list(names.items())[:5])
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             raise Refused(
                 "ambiguous",
-                f"'{ref}' matches {len(open_)} jobs: {shown}{more}",
-                f"name one by its id, for example {open_[0].id}",
+                f"'{ref}' begins {len(names)} names: {shown}{more}",
+                f"write the whole name, or an id, for example {open_[0].id}",
                 matches=[job.id for job in open_[:100]],
             )
-        return open_[0] if open_ else None
+        return open_
+
+    @staticmethod
+    def _newest(found: Iterable[Job], caller: Caller) -> list[Job]:
+        """The newest of these, with the other elements if it is one of an array; what has not ended goes first."""
+        mine = _own(found, caller)
+        newest = max((job for job in mine if not job.ended), key=lambda job: job.id, default=None)
+        newest = newest or max(mine, key=lambda job: job.id, default=None)
+        if newest is None or newest.array is None:
+            return [] if newest is None else [newest]
+        return [job for job in mine if job.array is not None and job.array.key == newest.array.key]
+
+
+def refuse_several(ref: str, found: Sequence[Job]) -> NoReturn:
+    """One job is wanted, and the word means more."""
+    ids, first = [job.id for job in found], found[0]
+    one = f"{first.array.word}[{first.array.element}]" if first.array is not None else str(first.id)
+    message = f"{ref!r} means {len(found)} jobs: {tell_ids(ids)}"
+    raise Refused("ambiguous", message, f"name one, for example {one}", several=ids)
+
+
+def choose_elements(wanted: ArrayElements, found: Iterable[Job]) -> list[Job]:
+    """Those of an array that were named; an index that it has not is refused."""
+    there = {job.array.element: job for job in found if job.array is not None}
+    lacking = sorted(wanted.indices - there.keys())
+    if lacking:
+        raise Refused(
+            "not_found",
+            f"array {wanted.word!r} has no element {tell_ids(lacking)}: it has {tell_ids(sorted(there))}",
+            f"look at them: phalanx ps --finished --name {wanted.word} -o wide",
+        )
+    return [job for index, job in sorted(there.items()) if index in wanted.indices or not wanted.indices]
+
+
+def _own(found: Iterable[Job], caller: Caller) -> list[Job]:
+    """The caller's own, or all if none is."""
+    jobs = list(found)
+    return [job for job in jobs if job.uid == caller.uid] or jobs

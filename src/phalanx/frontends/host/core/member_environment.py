@@ -42,7 +42,8 @@ def environment(
     seen = [member] if alone else present
     visible = ",".join(setting.uuids[device] for each in seen for device, _ in each.devices)
     local, group = (0, member.rank) if alone else (member.rank, 0)
-    env = clean(base)
+    # Python keeps what it prints to a file back until it has a few KiB: logs of a running job would stay empty.
+    env = {"PYTHONUNBUFFERED": "1", **clean(base)}
     env |= {
         "RANK": str(member.rank),
         "WORLD_SIZE": str(world),

@@ -47,6 +47,10 @@ class Occupancy:
                 found.update({run: None for run, _ in held})
         return list(found)
 
+    def taken(self) -> frozenset[int]:
+        """Devices on which somebody is."""
+        return frozenset(device for device, held in self._held.items() if held)
+
     def users(self, device: int) -> list[tuple[str, int]]:
         """Runs and member keys on a device."""
         return list(self._held.get(device, {}))

@@ -11,11 +11,14 @@ from typing import Final
 
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempts import Attempts
+from phalanx.frontends.host.core.ceilings import Ceilings
 from phalanx.frontends.host.core.hub import Hub
 
 #: The loop looks at the clock at least so often: a machine that slept has timers that are due.
 NAP_S: Final = 5.0
-#: The longest rest between two passes.
+#: The shortest and the longest rest between two passes. A client that submits one job after the other must not wait
+#: for a pass after each of them; who sees a job start a fiftieth of a second later sees no difference.
+REST_LEAST_S: Final = 0.02
 REST_MOST_S: Final = 0.25
 #: Whoever asks waits so long for a pass that sees what they did.
 SETTLE_S: Final = 0.5
@@ -27,6 +30,7 @@ class Pacing:
     def __init__(self, hub: Hub, admission: Admission, attempts: Attempts) -> None:
         """No pass yet."""
         self.hub, self.admission, self.attempts = hub, admission, attempts
+        self.ceilings = Ceilings(hub, admission)
         self._planned = asyncio.Condition()
         self._passes = 0
         self._wake_at_us: int | None = None
@@ -61,17 +65,22 @@ class Pacing:
         # Before the pass and not after it: what happens while it is carried out is for the next one.
         hub.dirty = False
         began = loop.time()
+        self.ceilings.keep()
+        hub.planner.taken = hub.occupancy.taken()
         acts = hub.planner.plan(hub.now_us())
         self._wake_at_us = acts.wake_at_us
         took_s = loop.time() - began
         hub.meters.count_cycle(took_s, "decided" if acts.done else "settled")
         doomed, self.admission.doomed = self.admission.doomed, []
         await self.attempts.on_plan(acts, doomed)
+        self.attempts.starting.reseat()
         self._passes += 1
         async with self._planned:
             self._planned.notify_all()
-        # Planning may take a fifth of the time, and no more while others want to speak.
-        self._rest_until_s = loop.time() + min(REST_MOST_S, 4 * took_s)
+        # Planning may take a fifth of the time, and no more while others want to speak. A pass that took none, in
+        # virtual time, needs no rest: there everything happens at the instants at which it does in the simulator.
+        if took_s > 0:
+            self._rest_until_s = loop.time() + min(REST_MOST_S, max(REST_LEAST_S, 4 * took_s))
 
     async def settle(self) -> None:
         """Until a pass has seen everything that happened before now."""

@@ -9,14 +9,16 @@ from phalanx.control.queue_view import Filler, list_fillers
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.rows import Rows
-from phalanx.frontends.host.core.words import listing, moment
 from phalanx.frontends.host.messages import Passing
 from phalanx.model.reason import Code
+from phalanx.words import listing, moment
 
 Rule = Literal["shortest", "arrival", "tier"]
 _NAMED_MOST: Final = 4
 #: With many reservations, or in another pool of nodes.
 _OWN_START: Final = "at a reservation of its own, which delays nobody before it"
+#: Of one that a person gave a time to begin.
+_OPENS: Final = "its time to begin comes before this job fits, and it fits then"
 #: Of those who wait for nothing but room.
 _FILLING: Final = (Code.NONE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.BEHIND, Code.RESERVED)
 
@@ -43,8 +45,11 @@ class Passers:
         groups: dict[tuple[Rule, str], list[Job]] = {}
         for number, at_us in starts.items():
             other, filler = by_number.get(number), fillers.get(number)
-            if other is None or filler is None:
-                continue  # it waits for a gate to open
+            if other is None or (filler is None and not other.gates):
+                continue
+            if filler is None:  # its turn comes when its gate opens, and that is foreseen
+                groups.setdefault((self.hub.planner.policy.fill, _OPENS), []).append(other)
+                continue
             by_tier = self._fills_by_tier(filler, mine)
             if number in reserved:
                 # Whoever is ahead has its reservation in its turn; of one behind, it was found to delay nobody.

@@ -9,9 +9,10 @@ apart. No IO and no clock, so that a test can hold this to the simulator.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
+from phalanx.control.avoiding import sit_beside
 from phalanx.control.instructions import Foresight, Instruction, Leave, LetGo, Remains, SeatChange, Shift, Start
 from phalanx.control.loop import Loop
 from phalanx.control.state import DEFAULT_WALLTIME_US, State
@@ -104,6 +105,7 @@ class Planner:
         state = State(fleet, queues, users, default_walltime_us=default_walltime_us)
         self._noted = NotedActs(state)
         self.loop = Loop(state, policy, self._noted)
+        self.taken: Collection[int] = ()  # devices on which there are processes, whoever has them by the plan
         self.version = 0  # grows with everything that is folded; whoever keeps an answer compares it
 
     def over(self, state: State) -> Planner:
@@ -216,11 +218,28 @@ class Planner:
         loop.run_due()
         passed = loop.plan()
         ahead = [at for at in (passed.wake_at_us, loop.state.next_due_us()) if at is not None]
+        done = self._noted.hand_over()
         return Acts(
-            self._noted.hand_over(),
+            [_settle(self.state, act, self.taken) for act in done] if self.taken else done,
             passed.infeasible,
             passed.cancelled,
             min(ahead, default=None),
             passed.passes,
             passed.dates,
         )
+
+    def seat_elsewhere(self, now_us: int, number: int) -> Begin | None:
+        """The same of one that waits for its seats since an earlier plan; None: it goes on waiting."""
+        seats = sit_beside(self.state, number, NODE, self.taken)
+        if seats is None:
+            return None
+        self.at(now_us)
+        return Begin(number, seats)
+
+
+def _settle(state: State, act: Begin | Leave | SeatChange, taken: Collection[int]) -> Begin | Leave | SeatChange:
+    """Whoever begins does so on devices that nobody has to leave first, if there are as many."""
+    if not isinstance(act, Begin) or act.guest or act.again:
+        return act
+    seats = sit_beside(state, act.gang, NODE, taken)
+    return act if seats is None else replace(act, seats=seats)

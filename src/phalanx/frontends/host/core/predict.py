@@ -1,7 +1,8 @@
 """How long jobs run, from how long earlier ones ran.
 
-Two questions. The planner asks for one walltime of a job that states none: rather too long than too short, since
-others are promised what comes after it. The forecast asks for a range: as often too long as too short.
+Only runs that completed are remembered: what crashed at once or was cancelled says nothing of how long the next one
+takes. Two questions. The planner asks for one walltime of a job that states none: rather too long than too short, since
+others are promised what comes after it. The forecast asks for samples, and makes spreads of them (`lengths`).
 Pure: nothing is read and no clock is asked.
 """
 
@@ -16,9 +17,8 @@ import msgspec
 
 from phalanx.control.spec.errors import BadText
 from phalanx.control.spec.quantity import duration_us
+from phalanx.frontends.host.core.jobs import recall_spent
 from phalanx.frontends.host.store import JobRecord
-
-Range = tuple[float, float, float]  # low, middle, high: one in ten is below, half are, nine in ten are
 
 #: Runs of one name that are remembered; what ran before them was another program.
 RUNS_MOST: Final = 10
@@ -26,23 +26,22 @@ RUNS_MOST: Final = 10
 RUNS_LEAST: Final = 2
 #: Fewer ended jobs say nothing of a person.
 SAMPLES_LEAST: Final = 5
-SAMPLES_MOST: Final = 200
+SAMPLES_MOST: Final = 40
 #: Names and people that are remembered: whoever ended a job last stays.
 NAMES_MOST: Final = 20_000
 #: The planner believes so much more than the longest usual run.
 MARGIN: Final = 1.2
-#: Of somebody of whom nothing is known: what they state holds, and they may be done much sooner.
-UNKNOWN_RATIO: Final[Range] = (0.2, 1.0, 1.0)
+#: Run time by stated time of somebody of whom nothing is known. It stays among what is learned, so that ten runs of one
+#: length do not make the eleventh certain.
+ANYBODY: Final = (0.1, 0.4, 0.8, 1.0, 1.02, 1.15)
 #: Against slips such as --time 1s of a job that runs for days.
 _RATIO_MOST: Final = 100.0
-
-_QUANTILES: Final = (0.1, 0.5, 0.9)
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Predictions:
-    """What is remembered of ended jobs."""
+    """What is remembered of completed jobs."""
 
     def __init__(self) -> None:
         """Nobody has run anything."""
@@ -54,12 +53,11 @@ class Predictions:
 
     # ------------------------------------------------------------------ what happened
 
-    def note(self, user: str, name: str, ran_s: float, walltime_s: float | None, *, completed: bool) -> None:
-        """A job has ended. One that failed or was cancelled says nothing of how long the next of its name takes."""
+    def note(self, user: str, name: str, ran_s: float, walltime_s: float | None) -> None:
+        """A job has completed."""
         if not math.isfinite(ran_s) or ran_s < 0:
             return
-        if completed:
-            _remember(self._runs, (user, name), ran_s, RUNS_MOST)
+        _remember(self._runs, (user, name), ran_s, RUNS_MOST)
         _remember(self._spans, user, ran_s, SAMPLES_MOST)
         self._all_spans.append(ran_s)
         if walltime_s is not None and walltime_s > 0:
@@ -70,12 +68,12 @@ class Predictions:
     def load(self, records: Iterable[JobRecord]) -> None:
         """Ended jobs from disk, the newest first, as the store lists them."""
         for record in reversed(list(records)):
-            if record.start_us is None or record.end_us is None:
+            if record.state != "completed" or record.start_us is None or record.end_us is None:
                 continue
-            ran_s = (record.end_us - record.start_us) / 1e6
-            self.note(
-                record.user, record.name, ran_s, _stated_s(record.gang), completed=record.state == "completed"
-            )  # fmt: skip
+            spent = recall_spent(record)
+            if spent.attempts <= 1:  # of several it is the last that ended well
+                ran_us = spent.ran_us if spent.attempts else record.end_us - record.start_us
+                self.note(record.user, record.name, ran_us / 1e6, _stated_s(record.gang))
 
     # ------------------------------------------------------------------ what to expect
 
@@ -86,24 +84,24 @@ class Predictions:
             return None
         return max(1, math.ceil(_quantile(sorted(runs), 0.9) * MARGIN)) * 1_000_000
 
-    def runs(self, user: str, name: str) -> Range | None:
-        """How many seconds runs of this name took; None: there were too few."""
-        runs = self._runs.get((user, name))
-        return None if runs is None or len(runs) < RUNS_LEAST else _range(runs)
+    def runs(self, user: str, name: str) -> tuple[float, ...]:
+        """How many seconds runs of this name took; none if there were too few."""
+        runs = self._runs.get((user, name), ())
+        return tuple(runs) if len(runs) >= RUNS_LEAST else ()
 
-    def ratio(self, user: str) -> Range:
-        """Run time by stated time, of this person, else of everybody."""
+    def ratios(self, user: str) -> tuple[float, ...]:
+        """Run time by stated time, of this person, else of everybody; with those of anybody among them."""
         for samples in (self._ratios.get(user, ()), self._all_ratios):
             if len(samples) >= SAMPLES_LEAST:
-                return _range(samples)
-        return UNKNOWN_RATIO
+                return *samples, *ANYBODY
+        return ANYBODY
 
-    def spans(self, user: str) -> Range | None:
-        """How many seconds jobs of this person take, whatever they are called; else of everybody; else None."""
+    def spans(self, user: str) -> tuple[float, ...]:
+        """How many seconds jobs of this person take, whatever they are called; else of everybody; else none."""
         for samples in (self._spans.get(user, ()), self._all_spans):
             if len(samples) >= SAMPLES_LEAST:
-                return _range(samples)
-        return None
+                return tuple(samples)
+        return ()
 
 
 def _remember(table: OrderedDict[Key, deque[float]], key: Key, value: float, most: int) -> None:
@@ -117,22 +115,17 @@ def _remember(table: OrderedDict[Key, deque[float]], key: Key, value: float, mos
     samples.append(value)
 
 
-def _range(samples: Iterable[float]) -> Range:
-    ordered = sorted(samples)
-    low, middle, high = (_quantile(ordered, share) for share in _QUANTILES)
-    return low, middle, high
-
-
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """The smallest sample that so large a share of them does not exceed. Of few samples: one of them, not between."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def _stated_s(gang: bytes) -> float | None:
-    """The walltime as somebody wrote it: "2h", or seconds."""
+    """The walltime as somebody wrote it: "2h", or seconds; none of an elastic job, whose size it does not say."""
     try:
         tree: Any = msgspec.json.decode(gang)
-        told = tree.get("walltime") if isinstance(tree, dict) else None
+        rigid = isinstance(tree, dict) and not isinstance(tree.get("members"), dict)
+        told = tree.get("walltime") if rigid else None
         return None if told is None else duration_us(told) / 1e6
-    except (msgspec.DecodeError, BadText):
+    except (msgspec.DecodeError, BadText, ValueError):  # a damaged row says nothing
         return None

@@ -13,14 +13,17 @@ from typing import Any
 import msgspec
 
 from phalanx.frontends.host.core.admission import Admission
+from phalanx.frontends.host.core.attempt_phases import RECALLED, Duty, OnDisk, Remnant
 from phalanx.frontends.host.core.ending import Ending, ended_well
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, recall_date
+from phalanx.frontends.host.core.reading_back import read_back
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.launching.log_reading import read_log
+from phalanx.frontends.host.launching.run_ends import tell_shim_loss
 from phalanx.frontends.host.messages import ENDED
-from phalanx.frontends.host.ports import FoundRun, Refused
+from phalanx.frontends.host.ports import FoundRun
 from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob
 
 
@@ -42,16 +45,10 @@ class Recovery:
         for record in hub.store.jobs():
             if record.state == "stopping":
                 stopping.append(record)
-            try:
-                gang = hub.intake.read_gang(record.gang)
-            except Refused as bad:  # its queue is gone from the settings, for example
-                log.error("job %d cannot be read any more: %s", record.id, bad)
-                gang = hub.intake.read_gang(_without_queue(record.gang))
             self.admission.newest = max(self.admission.newest, record.id)
-            job = self.admission.make(record, gang)
-            job.state = "pending"
-            job.ledger = dict(msgspec.json.decode(record.ledger)) if record.ledger else {}
-            job.progress = msgspec.json.decode(record.progress) if record.progress else None
+            job = await read_back(hub, self.admission, record)
+            if job is None:
+                continue
             self._note_ended_dependencies(job)
             doomed += self.admission.enter(job)
             verdict = recall_date(record, job.number)
@@ -60,7 +57,8 @@ class Recovery:
             if job.pin is not None:
                 hub.planner.pin(hub.now_us(), job.number, job.pin)
         running = {run.job for run in rows.values()}
-        lost = [hub.register.by_id[record.id] for record in stopping if record.id not in running]
+        known = hub.register.by_id
+        lost = [known[record.id] for record in stopping if record.id not in running and record.id in known]
         for name, run in rows.items():
             await self._settle(run, found.pop(name, None))
         for job in lost:  # it was being ended, and what was being ended is not there any more
@@ -95,15 +93,21 @@ class Recovery:
         intent: dict[str, Any] = msgspec.json.decode(run.intent) if run.intent else {}
         live.purpose, live.by = intent.get("purpose"), str(intent.get("by", ""))
         live.failure = intent.get("failure")
-        # A shim is its user's: what it says counts less than what was written down here.
-        ran = run.state != "starting"
-        if found is not None and (found.went or (ran and found.alive)):
-            await self._went(job, live, run, found)
-        elif not ran:
+        on_disk, remnant = read_row(run, unwanted=live.purpose is not None), read_remnant(run, found)
+        live.phase, duties = RECALLED[on_disk, remnant]
+        if Duty.DROP in duties:
             await self._never(job, live, found)
+            return
+        if remnant in (Remnant.ENDED, Remnant.ALIVE):
+            assert found is not None
+            self._take_over(job, live, run, found)
         else:  # it ran, and nothing at all is left of it: the disk lost its directory, or the machine was reset
             live.failure = {"rank": None, "why": "nothing is left of it: its run directory is gone"}
-            await self._over(job, live, run)
+        if Duty.ADOPT in duties:
+            assert found is not None
+            await self._adopt(job, live, found, tell=Duty.TELL in duties)
+        else:
+            await self._over(job, live, run, found, told=on_disk in (OnDisk.REGRETTED, OnDisk.STOPPING))
 
     def _live_of(self, run: RunRecord) -> Live:
         """The attempt as it was written down; devices that are not there any more are nobody's."""
@@ -122,9 +126,9 @@ class Recovery:
         facts: list[Fact] = [(job.id, "gone", {"why": "the daemon stopped before it began"})]
         await hub.commit(DropRun(live.run), UpdateJob(job.id, state="pending"), facts=facts)
 
-    async def _went(self, job: Job, live: Live, run: RunRecord, found: FoundRun) -> None:
+    def _take_over(self, job: Job, live: Live, run: RunRecord, found: FoundRun) -> None:
+        """It went through the gate: since when, with whom, and where the engine sees it."""
         hub = self.hub
-        live.phase = "stopping" if live.purpose else "running"
         job.start_us = job.start_us if job.start_us is not None else hub.now_us()
         told = msgspec.json.decode(run.members) if run.members else {}
         live.started_us = live.saved_us = int(told.get("started_us", job.start_us))
@@ -134,19 +138,19 @@ class Recovery:
         if found.lost and live.purpose is None:
             live.failure = {"rank": None, "why": _lost_why(found)}
         self._seat(job, live)
-        if found.done:
-            await self._over(job, live, run, found)
-            return
+
+    async def _adopt(self, job: Job, live: Live, found: FoundRun, *, tell: bool) -> None:
+        hub = self.hub
         self.adopted += 1
         over = live.purpose in (CANCEL, TIME, FAIL) or found.lost
         job.live, job.state = live, "stopping" if over else "running"
         hub.occupancy.take(live, [member for member in live.members.values() if not _left(member)])
-        await hub.commit(hub.put_run(live, live.phase), UpdateJob(job.id, state=job.state, start_us=job.start_us))
-        for tell in self.starting.on_started:
-            tell(job, live)
+        await hub.commit(hub.put_run(live), UpdateJob(job.id, state=job.state, start_us=job.start_us))
+        for hear in self.starting.on_started:
+            hear(job, live)
         for key, message in found.spoke:  # what a member's death means depends on what the others understand
             self.ending.resizing.on_message(job, live, key, message)
-        if live.purpose is not None:
+        if tell:
             await self.ending.tell_to_go(job, live)
         for key, (code, signal) in found.exits.items():
             self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code != 0 else "")
@@ -156,6 +160,8 @@ class Recovery:
 
     def _take_members(self, live: Live, found: FoundRun) -> None:
         """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""
+        if found.vanished:  # nobody can tell; their devices are theirs until nothing is left
+            return
         live.newest = max(found.members, default=0)
         for key, (pid, start) in found.members.items():
             member = live.members.get(key)
@@ -179,12 +185,11 @@ class Recovery:
         if live.purpose == CANCEL:
             hub.planner.cancel(hub.now_us(), job.number)
 
-    async def _over(self, job: Job, live: Live, run: RunRecord, found: FoundRun | None = None) -> None:
+    async def _over(self, job: Job, live: Live, run: RunRecord, found: FoundRun | None, *, told: bool) -> None:
         """The attempt has ended while nobody looked."""
         self.ended += 1
         job.live = live
-        if live.phase == "waiting":
-            live.phase = "running"
+        if found is None:
             self._seat(job, live)
         for key, (code, signal) in (found.exits if found is not None else {}).items():
             member = live.members.get(key)
@@ -198,7 +203,7 @@ class Recovery:
             live.failure = {"rank": None, "why": "the machine restarted while it ran", "reboot": True}
             if job.gang.preemptible or job.on_preempt == "requeue":
                 job.restarts_left += 1  # a reboot is nobody's failure
-        await self.ending.finish(job, live)
+        await self.ending.close_attempt(job, live, told=told)
 
     async def _drop(self, run: str) -> None:
         await self.hub.launcher.abort(run)
@@ -215,11 +220,27 @@ class Recovery:
             await self.hub.launcher.forget(stray.run)
             return
         self.strays += 1
-        log.warning("run %s belongs to no job of ours; it is killed", stray.run)
+        log.error("run %s belongs to no job that is known any more; it is killed", stray.run)
         if stray.alive:
             await self.hub.launcher.stop(stray.run, None, "KILL", 0.0)
         else:
             await self.hub.launcher.forget(stray.run)
+
+
+def read_row(run: RunRecord, *, unwanted: bool) -> OnDisk:
+    """What was written down of an attempt."""
+    if run.state == "starting":
+        return OnDisk.REGRETTED if unwanted else OnDisk.STARTING
+    return OnDisk.STOPPING if unwanted else OnDisk.RUNNING
+
+
+def read_remnant(run: RunRecord, found: FoundRun | None) -> Remnant:
+    """What was found of it. A shim is its user's: what it says counts less than what was written down here."""
+    if found is None:
+        return Remnant.NOTHING
+    if not found.went and (run.state == "starting" or not found.alive):
+        return Remnant.AT_GATE
+    return Remnant.ENDED if found.done else Remnant.ALIVE
 
 
 def _live_of(run: RunRecord, number_of: Mapping[str, int]) -> Live:
@@ -249,12 +270,8 @@ def _failure(member: Member) -> dict[str, Any]:
 
 
 def _lost_why(found: FoundRun) -> str:
+    if found.vanished:
+        return "its run directory is gone; what was left of it has been killed"
     if not found.same_boot:
         return "the machine restarted while it ran"
-    return "its shim was killed; what was left of it has been killed too"
-
-
-def _without_queue(gang: bytes) -> bytes:
-    tree = msgspec.json.decode(gang)
-    tree.pop("queue", None)
-    return msgspec.json.encode(tree)
+    return tell_shim_loss(found.contained)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -12,15 +12,15 @@ from phalanx.control.queue_view import find_entitled
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.rows import Rows, least_gpus, seated
-from phalanx.frontends.host.core.words import gpus, number
 from phalanx.frontends.host.messages import DeviceRow, NodeRow, QueueRow
 from phalanx.frontends.host.ports import Caller, Device, DeviceReading
 from phalanx.frontends.host.service import Figures
-from phalanx.frontends.host.store import EstimateRecord, JobRecord
+from phalanx.frontends.host.store import VOID_US, EstimateRecord, JobRecord
 from phalanx.frontends.host.stranger_watch import Stranger
 from phalanx.model.fleet import IntArray
 from phalanx.model.queue import ROOT
 from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
+from phalanx.words import gpus, number
 
 Ledger = Mapping[str, float]
 Groups = dict[tuple[object, ...], dict[str, Any]]
@@ -216,71 +216,22 @@ class Reports:
         hub, now_us = self.hub, self.hub.now_us()
         since_us = 0 if since_s is None else max(0, now_us - round(since_s * 1e6))
         records = hub.store.ended(since_us, limit=RECORDS_MOST)
-        keys = [key for key in dict.fromkeys(by) if key in ("user", "queue", "job")] or ["user"]
-        groups: Groups = {}
-        for record in records:
-            if record.ledger:
-                _add(groups, _key_of(record, keys), msgspec.json.decode(record.ledger))
-        for job in hub.register:
-            if not job.ended:
-                _add(groups, _key_of(job, keys), sum_up(job.ledger, open_ledger(job, now_us)))
-        rows = [self._report_row(keys, key, group) for key, group in groups.items()]
-        rows.sort(key=lambda row: -row["gpu_s"])
-        told: dict[str, Any] = {"by": keys, "rows": rows, "since_s": since_s}
+        books: list[tuple[Job | JobRecord, Ledger]] = [
+            (record, msgspec.json.decode(record.ledger)) for record in records if record.ledger
+        ]
+        books += [(job, sum_up(job.ledger, open_ledger(job, now_us))) for job in hub.register if not job.ended]
+        told = tell_books(by, books, since_s, hub.settings.gpu_hour_price)
         if len(records) == RECORDS_MOST:
             told["warning"] = f"only the last {RECORDS_MOST} jobs were read; ask for a shorter time"
         return told
-
-    def _report_row(self, keys: Sequence[str], key: Sequence[object], group: Mapping[str, Any]) -> dict[str, Any]:
-        parts: dict[str, float] = group["parts"]
-        total = sum(parts.values())
-        row: dict[str, Any] = dict(zip(keys, key, strict=True))
-        if "job" in row:
-            row["job"], row["name"] = row["job"]
-        price = self.hub.settings.gpu_hour_price
-        return {
-            **row,
-            "jobs": group["jobs"],
-            "gpu_s": round(total, 3),
-            "gpu_hours": round(total / 3600, 4),
-            "cost": None if not price else round(total / 3600 * price, 2),
-            "goodput": round(parts.get("productive", 0.0) / total, 4) if total else None,
-            "ledger_gpu_s": {part: round(value, 3) for part, value in parts.items()},
-        }
 
     # ------------------------------------------------------------------ how good estimates were
 
     def report_eta(self, caller: Caller | None = None) -> dict[str, Any]:
         """Every estimate whose job has started, against what happened; the last ones one by one."""
-        made = self.hub.store.estimates()
-        judged = [each for each in made if each.actual_us is not None]
-        errors = sorted(abs(_error_s(each)) for each in judged)
-        inside = sum(each.low_us <= (each.actual_us or 0) <= each.high_us for each in judged)
         wall_now, now_us = self.hub.clock.wall_s(), self.hub.now_us()
-        rows = [self._estimate_row(each, wall_now, now_us) for each in judged[-ESTIMATES_SHOWN:]]
-        return {
-            "count": len(judged),
-            "open": len(made) - len(judged),
-            "within_range": round(inside / len(judged), 4) if judged else None,
-            "error_s": {"p50": _quantile(errors, 0.5), "p90": _quantile(errors, 0.9)},
-            "bias_s": round(math.fsum(map(_error_s, judged)) / len(judged), 3) if judged else None,
-            "rows": rows,
-        }
-
-    def _estimate_row(self, each: EstimateRecord, wall_now: float, now_us: int) -> dict[str, Any]:
-        at, made, actual = (
-            self.hub.iso(wall_now + (us - now_us) / 1e6) for us in (each.at_us, each.made_us, each.actual_us or 0)
-        )
-        return {
-            "job": each.job,
-            "made": made,
-            "ahead_s": round((each.at_us - each.made_us) / 1e6, 3),
-            "at": at,
-            "actual": actual,
-            "error_s": round(_error_s(each), 3),
-            "within_range": each.low_us <= (each.actual_us or 0) <= each.high_us,
-            "predicted": each.predicted,
-        }
+        iso = self.hub.iso
+        return tell_estimates(self.hub.store.estimates(), lambda at_us: iso(wall_now + (at_us - now_us) / 1e6))
 
     # ------------------------------------------------------------------ gauges
 
@@ -323,6 +274,65 @@ class Reports:
             if held:
                 key = "phalanx_gpus", (("queue", job.queue), ("state", "allocated"))
                 figures.gauges[key] = figures.gauges.get(key, 0.0) + held
+
+
+def tell_books(
+    by: Sequence[str], books: Iterable[tuple[Job | JobRecord, Ledger]], since_s: float | None, price: float
+) -> dict[str, Any]:
+    """Device time by user, queue and job, from the books of each job."""
+    keys = [key for key in dict.fromkeys(by) if key in ("user", "queue", "job")] or ["user"]
+    groups: Groups = {}
+    for job, ledger in books:
+        _add(groups, _key_of(job, keys), ledger)
+    rows = [_report_row(keys, key, group, price) for key, group in groups.items()]
+    rows.sort(key=lambda row: -row["gpu_s"])
+    return {"by": keys, "rows": rows, "since_s": since_s}
+
+
+def _report_row(keys: Sequence[str], key: Sequence[object], group: Mapping[str, Any], price: float) -> dict[str, Any]:
+    parts: dict[str, float] = group["parts"]
+    total = sum(parts.values())
+    row: dict[str, Any] = dict(zip(keys, key, strict=True))
+    if "job" in row:
+        row["job"], row["name"] = row["job"]
+    return {
+        **row,
+        "jobs": group["jobs"],
+        "gpu_s": round(total, 3),
+        "gpu_hours": round(total / 3600, 4),
+        "cost": None if not price else round(total / 3600 * price, 2),
+        "goodput": round(parts.get("productive", 0.0) / total, 4) if total else None,
+        "ledger_gpu_s": {part: round(value, 3) for part, value in parts.items()},
+    }
+
+
+def tell_estimates(made: Sequence[EstimateRecord], iso: Callable[[int], str]) -> dict[str, Any]:
+    """Every estimate whose job has started, against what happened; `iso` tells an instant of the cluster's clock."""
+    made = [each for each in made if each.actual_us != VOID_US]
+    judged = [each for each in made if each.actual_us is not None]
+    errors = sorted(abs(_error_s(each)) for each in judged)
+    inside = sum(each.low_us <= (each.actual_us or 0) <= each.high_us for each in judged)
+    return {
+        "count": len(judged),
+        "open": len(made) - len(judged),
+        "within_range": round(inside / len(judged), 4) if judged else None,
+        "error_s": {"p50": _quantile(errors, 0.5), "p90": _quantile(errors, 0.9)},
+        "bias_s": round(math.fsum(map(_error_s, judged)) / len(judged), 3) if judged else None,
+        "rows": [_estimate_row(each, iso) for each in judged[-ESTIMATES_SHOWN:]],
+    }
+
+
+def _estimate_row(each: EstimateRecord, iso: Callable[[int], str]) -> dict[str, Any]:
+    return {
+        "job": each.job,
+        "made": iso(each.made_us),
+        "ahead_s": round((each.at_us - each.made_us) / 1e6, 3),
+        "at": iso(each.at_us),
+        "actual": iso(each.actual_us or 0),
+        "error_s": round(_error_s(each), 3),
+        "within_range": each.low_us <= (each.actual_us or 0) <= each.high_us,
+        "predicted": each.predicted,
+    }
 
 
 def _count(figures: Figures, name: str, **labels: str) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 
 from phalanx.control.instructions import SeatChange
 from phalanx.control.resizes import say_resize
+from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.intake import read_run
 from phalanx.frontends.host.core.jobs import Job, Live, Member, ResizeUnderWay
 from phalanx.frontends.host.core.planner import Begin
+from phalanx.frontends.host.core.resize_phases import ResizeEvent, ResizePhase
 from phalanx.frontends.host.core.seatmap import join_seats, match
 from phalanx.frontends.host.core.starting import Starting, note_ready
 from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.launching.shortages import explain_shortage
 from phalanx.frontends.host.ports import CannotStart
 from phalanx.model.plan import Cause
 from phalanx.wire import WireError
@@ -69,9 +72,6 @@ class Resizing:
 
     def _on_answer(self, job: Job, live: Live, member: Member, message: Mapping[str, Any]) -> None:
         under, refused = live.resizing, message.get("verdict") == "refuse"
-        if message.get("id") == f"y{live.attempt}":
-            live.yielded = live.yielded or not refused
-            return
         if under is None or message.get("id") != under.id:
             return
         if refused:
@@ -83,7 +83,7 @@ class Resizing:
             return
         if message.get("verdict") == "done":
             under.done.add(member.key)
-        if under.joining and under.told and _everybody_ready(live, under):
+        if under.joining and _everybody_ready(live, under):
             self.hub.spawn(self._let_in(job, live, under))
 
     # ------------------------------------------------------------------ changes
@@ -96,7 +96,7 @@ class Resizing:
             return
         if live.purpose is not None:
             return
-        if live.resizing is not None or live.phase != "running":
+        if live.resizing is not None or live.phase is not AttemptPhase.RUNNING:
             self._later[job.id] = change
             return
         self._begin(job, live, change)
@@ -140,8 +140,10 @@ class Resizing:
         staying = [member for member in live.present() if not member.leaving]
         for member in joining:
             live.members[member.key] = member
+        if not self._goes_on(job, live):  # its row may be gone already, and must not come back
+            return
         intent = {"generation": under.generation, "leaving": sorted(under.leaving), "joining": sorted(under.joining)}
-        await hub.commit(hub.put_run(live, "running", resize=intent))
+        await hub.commit(hub.put_run(live, resize=intent))
         crashpoint("resize.after_commit")
         if not self._goes_on(job, live):
             return
@@ -186,7 +188,7 @@ class Resizing:
     def on_quit(self, job: Job, live: Live) -> None:
         """A member is done while others come: nobody waits for its answer any more."""
         under = live.resizing
-        if under is None or not under.joining or not under.told:
+        if under is None or not under.joining or under.phase is ResizePhase.CLEARING:
             return
         if not any(member.key not in under.joining for member in live.present()):
             self.hub.spawn(self._revert(job, live, under, "the job was done before the new members came"))
@@ -196,14 +198,14 @@ class Resizing:
     @staticmethod
     def _goes_on(job: Job, live: Live) -> bool:
         """Whether it is still running and wanted; asked after every wait."""
-        return job.live is live and live.phase == "running" and live.purpose is None and bool(live.present())
+        return job.live is live and live.phase is AttemptPhase.RUNNING and live.purpose is None and bool(live.present())
 
     # ------------------------------------------------------------------ growing
 
     def _await_seats(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
         """New members come when their seats are really free; until then somebody looks again now and then."""
         hub = self.hub
-        if live.resizing is not under or live.purpose is not None or under.told:
+        if live.resizing is not under or live.purpose is not None or under.phase is not ResizePhase.CLEARING:
             return
         waits = any(not live.members[key].exited for key in under.leaving)
         if waits or hub.occupancy.blockers(joining):
@@ -213,7 +215,7 @@ class Resizing:
                 return
             hub.agenda.at(hub.now_us() + 200_000, lambda: self._await_seats(job, live, under, joining))
             return
-        under.told = True
+        under.advance(ResizeEvent.SEATS_FREE)
         hub.occupancy.take(live, joining)
         hub.spawn(self._bring(job, live, under, joining))
 
@@ -223,7 +225,7 @@ class Resizing:
         Else two gangs of whom each was told to grow and then to give something back could wait for each other's seats
         for ever, each with the newer word behind the older one.
         """
-        if live.resizing is not under or under.told:
+        if live.resizing is not under or under.phase is not ResizePhase.CLEARING:
             return
         for key in sorted(under.joining):
             live.members.pop(key)
@@ -232,7 +234,8 @@ class Resizing:
             self._later[job.id] = change
             await self._finish(job, live, under)
             return
-        await self.hub.commit(self.hub.put_run(live, "running"))
+        under.advance(ResizeEvent.REPLACED)
+        await self.hub.commit(self.hub.put_run(live))
         if live.resizing is under:
             live.resizing = None
             # A newer word may have come meanwhile.
@@ -255,10 +258,18 @@ class Resizing:
             note_ready(live, await hub.launcher.add(live.run, under.generation, orders))
             if not self._goes_on(job, live):
                 return
+            if under.phase is not ResizePhase.BRINGING:  # called off meanwhile: whoever came goes home
+                await hub.launcher.abort(live.run)
+                return
             intent = {"generation": under.generation, "leaving": [], "joining": sorted(under.joining)}
-            await hub.commit(hub.put_run(live, "running", resize=intent))
+            await hub.commit(hub.put_run(live, resize=intent))
+            if not under.advance(ResizeEvent.AT_GATE):
+                return
         except CannotStart as bad:
             await self._revert(job, live, under, str(bad))
+            return
+        except OSError as bad:
+            await self._revert(job, live, under, explain_shortage(bad))
             return
         old = [member.key for member in live.present() if member.key not in under.joining and not member.leaving]
         message = {
@@ -280,24 +291,26 @@ class Resizing:
             self.hub.spawn(self._revert(job, live, under, "the old members were not ready in time"))
 
     async def _let_in(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
-        if live.resizing is not under or under.let_in or not self._goes_on(job, live):
+        if live.resizing is not under or not self._goes_on(job, live) or not under.advance(ResizeEvent.READY):
             return
-        under.let_in = True
         try:
             await self.hub.launcher.go(live.run, under.generation)
         except CannotStart as bad:
-            await self._revert(job, live, under, str(bad), failed=True)
+            await self._revert(job, live, under, str(bad), ResizeEvent.CANNOT)
             return
-        await self._finish(job, live, under)
+        await self._finish(job, live, under, ResizeEvent.WENT)
 
-    async def _revert(self, job: Job, live: Live, under: ResizeUnderWay, why: str, *, failed: bool = False) -> None:
+    async def _revert(
+        self, job: Job, live: Live, under: ResizeUnderWay, why: str, event: ResizeEvent = ResizeEvent.GIVE_UP
+    ) -> None:
         """It goes on as it was; nobody counts on its size for the rest of this attempt."""
-        if live.resizing is not under or (under.let_in and not failed):
+        waited = under.phase is ResizePhase.CLEARING
+        if live.resizing is not under or not under.advance(event):
             return
         hub = self.hub
         live.resizing = None
         joined = [live.members.pop(key) for key in sorted(under.joining)]
-        if under.told:
+        if not waited:
             await hub.launcher.abort(live.run)  # those at the gate; whoever went through it stays
             await self._call_off(live, under)
         hub.occupancy.give(live, joined)
@@ -311,7 +324,7 @@ class Resizing:
         seats = join_seats(job.gang, live.present(), len(hub.devices))
         hub.planner.resize_to(now_us, job.number, seats, Cause.PIN)
         hub.planner.set_manners(now_us, job.number, elastic=False)
-        await hub.commit(hub.put_run(live, "running"), facts=[(job.id, "refuse", {"why": why})])
+        await hub.commit(hub.put_run(live), facts=[(job.id, "refuse", {"why": why})])
         self._settle_claims()
         self._close_ranks(job, live)
         hub.stir()
@@ -367,8 +380,10 @@ class Resizing:
         for at, key in enumerate(sorted(under.joining)):
             live.members[key].rank = len(staying) + at
 
-    async def _finish(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
-        if live.resizing is not under or not self._goes_on(job, live):
+    async def _finish(
+        self, job: Job, live: Live, under: ResizeUnderWay, how: ResizeEvent = ResizeEvent.CLEARED
+    ) -> None:
+        if live.resizing is not under or not self._goes_on(job, live) or not under.advance(how):
             return
         hub = self.hub
         live.resizing = None
@@ -382,7 +397,7 @@ class Resizing:
         data = {"members": size, "generation": under.generation, "took_s": round(seconds, 3), **under.why}
         fact: Fact = (job.id, event, data)
         crashpoint("resize.before_done")
-        await hub.commit(hub.put_run(live, "running"), facts=[fact])
+        await hub.commit(hub.put_run(live), facts=[fact])
         hub.meters.count_resize(event, seconds)
         if gone:  # whatever they left behind goes too
             await hub.launcher.stop(live.run, [member.key for member in gone], "KILL", 0.0)
@@ -418,7 +433,7 @@ class Resizing:
 
     def close_ranks(self, job: Job, live: Live, lost: Member) -> bool:
         """A member died: go on with fewer, if the others understand that and enough are left."""
-        if live.phase != "running" or not job.gang.elastic or len(job.gang.roles) != 1:
+        if live.phase is not AttemptPhase.RUNNING or not job.gang.elastic or len(job.gang.roles) != 1:
             return False
         coming = live.resizing.joining if live.resizing is not None else frozenset()
         left = [member for member in live.present() if not member.leaving and member.key not in coming]

@@ -14,20 +14,24 @@ from typing import Any, Final
 import msgspec
 
 from phalanx.control.explain import Told, explain_all
+from phalanx.frontends.host.core.ceilings import is_up
 from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import (
     EVICT,
     GATE_ARRAY,
+    GATE_ASIDE,
     GATE_BEGIN,
     GATE_HOLD,
+    GATE_RUNNING,
     GATE_SINGLETON,
     MOVE,
     Job,
     Live,
     Member,
+    Spent,
+    recall_spent,
 )
-from phalanx.frontends.host.core.words import devices_text, listing, moment, span, start_text
 from phalanx.frontends.host.messages import Eta, Progress, Reason, Row
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import JobRecord
@@ -35,6 +39,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.words import devices_text, listing, moment, span, start_text
 
 #: An explanation may be told again for so many times what it cost, and not for longer than this.
 EXPLAINED_MOST_US: Final = 2_000_000
@@ -86,20 +91,28 @@ class Rows:
         """Why a job is where it is, in a sentence; None: there is nothing to say."""
         if job.ended:
             return self._reason_ended(job, reads=reads)
+        if job.next is not None and job.live is None and self.hub.trouble.why:
+            return Reason("MachineFault", self.say_trouble())
         if job.next is not None:
             return Reason("Starting", self._say_claim(job, job.next))
         return self._reason_waiting(job, told) if job.live is None else None
 
     def _reason_waiting(self, job: Job, told: Mapping[int, Told]) -> Reason | None:
-        gate = self.say_gate(job)
-        if gate:
+        if GATE_ASIDE in job.gates:
+            return Reason("MachineFault", self.say_trouble() if self.hub.trouble.why else self.say_gate(job))
+        if gate := self.say_gate(job):
             return Reason(Code.HELD.word, gate)
-        if job.infeasible:
-            return Reason(Code.INFEASIBLE.word, job.infeasible)
+        if GATE_RUNNING in job.gates:
+            return self._say_ceiling(job)
+        return Reason(Code.INFEASIBLE.word, job.infeasible) if job.infeasible else self._reason_in_line(job, told)
+
+    def _reason_in_line(self, job: Job, told: Mapping[int, Told]) -> Reason | None:
         found = told.get(job.number)
         if found is None or found[0] is Code.NONE:
             return None
         code, sentence, needed, available = found
+        if self.hub.trouble.why:  # whatever else it waits for, this comes first
+            return Reason("MachineFault", f"{self.say_trouble()}; besides: {sentence}", needed, available)
         if job.reason is not None and job.reason[0] == "CannotStart":
             sentence = f"{sentence}; the last attempt could not be started: {job.reason[1]}"
         return Reason(code.word, sentence, needed, available)
@@ -129,10 +142,22 @@ class Rows:
         earliest = moment(-(-self.hub.wall_at(verdict.earliest_us) // 60) * 60, now_wall)
         return f"date {asked} cannot be promised{others}: earliest {earliest} ({rest})"
 
+    def say_trouble(self) -> str:
+        """What keeps everybody from being started."""
+        trouble = self.hub.trouble
+        left_us = trouble.until_us - self.hub.now_us()
+        when = f"in {span(left_us / 1e6)}" if left_us > 0 else "with the next start"
+        return (
+            f"nothing can be started on this machine: {trouble.why}; it is tried again {when}, and no job fails of it"
+        )
+
     def say_gate(self, job: Job) -> str:
         """What keeps a job from its turn that the engine knows nothing of; empty if nothing does."""
         if GATE_HOLD in job.gates:
             return f"on hold; phalanx release {job.id}"
+        if GATE_ASIDE in job.gates:
+            last = job.reason[1] if job.reason is not None else "nobody knows why"
+            return f"the last attempt could not be started: {last}; it is tried again soon, and does not fail of it"
         if GATE_BEGIN in job.gates and job.begin_us is not None:
             return f"begins at {moment(self.hub.wall_at(job.begin_us), self.hub.clock.wall_s())}"
         if GATE_ARRAY in job.gates and job.array is not None:
@@ -141,6 +166,16 @@ class Rows:
             mate = self._find_mate(job)
             return f"waits for {mate.id if mate else 'another'} of the same name"
         return ""
+
+    def _say_ceiling(self, job: Job) -> Reason:
+        """Of one that waits for another of its owner to end, since only so many run at once."""
+        most = self.hub.settings.running_max(job.user) or 0
+        up = [other for other in self.hub.register if other.user == job.user and is_up(other)]
+        named = listing([f"{other.id} ({other.name})" for other in up])
+        rest = f", now {named}" if up else ", and others come first" if most else ""
+        many = "1 job" if most == 1 else f"{most} jobs"
+        words = f"at most {many} of {job.user} may run at once{rest}"
+        return Reason(Code.USER_LIMIT.word, words, 1, max(0, most - len(up)))
 
     def _find_mate(self, job: Job) -> Job | None:
         """The one of the same name and user whose end a singleton waits for; thousands may wait for one."""
@@ -188,7 +223,7 @@ class Rows:
         present = [] if job.live is None else seated(job.live)
         devices = sorted({device for member in present for device, _ in member.devices})
         held = sum(milli for member in present for _, milli in member.devices) / MILLI
-        since_us = job.start_us if job.start_us is not None else job.end_us if job.ended else now[0]
+        ran_us = _ran_us(job, now[0])
         until_us = job.end_us if job.end_us is not None else now[0]
         return Row(
             id=job.id,
@@ -202,18 +237,19 @@ class Rows:
             placement={hub.node: len(present)} if present else {},
             reason=reason,
             eta=None if eta is None else self.eta(eta),
-            gpus=held if present else job.gpus(),
+            gpus=held if present else job.spent.gpus if job.ended and job.spent.attempts else job.gpus(),
             devices=[hub.devices[device].uuid for device in devices],
             priority=gang.priority,
             submitted=hub.iso(job.submit_wall),
             started=hub.iso(job.start_wall) or None,
             ended=hub.iso(job.end_wall) or None,
-            waited_s=max(0, (now[0] if since_us is None else since_us) - job.submit_us) / 1e6,
-            ran_s=0.0 if job.start_us is None else max(0, until_us - job.start_us) / 1e6,
+            waited_s=max(0, until_us - job.submit_us - ran_us) / 1e6,
+            ran_s=ran_us / 1e6,
             exit_code=job.exit_code,
             attempt=job.attempt,
             progress=_progress(job.progress),
             array=None if job.array is None else f"{job.array[0]}[{job.array[1]}]",
+            array_key=None if job.array is None else job.array.key,
             info=self._info(job, reason, eta, devices, now[1]),
             date=self._say_date(job, now[1]),
         )
@@ -230,11 +266,10 @@ class Rows:
     def _info(self, job: Job, reason: Reason | None, eta: Forecast | None, devices: list[int], now: float) -> str:
         """The expected start while it waits, the places once it runs, how it ended afterwards."""
         if job.ended:
-            ran_us = 0 if job.start_us is None or job.end_us is None else job.end_us - job.start_us
-            return _info_ended(job.state, job.exit_code, reason, ran_us / 1e6)
+            return _info_ended(job.state, job.exit_code, reason, job.spent)
         if job.live is not None:
             return self._info_live(job, job.live, devices)
-        if eta is None or job.gates:
+        if eta is None or job.gates or self.hub.trouble.why:
             return reason.message if reason is not None else "starts in this cycle"
         at, low, high = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
         hangs_on = f" {eta.hangs_on}" if eta.hangs_on else ""
@@ -242,7 +277,7 @@ class Rows:
 
     def _info_live(self, job: Job, live: Live, devices: list[int]) -> str:
         where = devices_text(devices) or f"on {self.hub.node}"
-        if live.phase == "preparing":
+        if live.phase.at_gate:
             return f"starting on {where}"
         if live.purpose in (EVICT, MOVE):
             return f"{where}, making way ({live.by})"
@@ -262,8 +297,9 @@ class Rows:
         options: Mapping[str, Any] = msgspec.json.decode(record.options) if record.options else {}
         part = options.get("array")
         ended_us = record.end_us if record.end_us is not None else record.submit_us
-        since_us = record.start_us if record.start_us is not None else ended_us
-        ran_s = 0.0 if record.start_us is None else max(0, ended_us - record.start_us) / 1e6
+        spent = recall_spent(record)
+        if not spent.attempts and record.start_us is not None:  # of a daemon that did not add attempts up
+            spent = Spent(max(0, ended_us - record.start_us), 1, 0.0 if gang is None else least_gpus(gang))
         return Row(
             id=record.id,
             name=record.name,
@@ -276,18 +312,19 @@ class Rows:
             placement={},
             reason=reason,
             eta=None,
-            gpus=0.0 if gang is None else least_gpus(gang),
+            gpus=spent.gpus if spent.attempts else 0.0 if gang is None else least_gpus(gang),
             priority=0 if gang is None else gang.priority,
             submitted=self.hub.iso(record.submit_wall),
             started=self.hub.iso(record.start_wall) or None,
             ended=self.hub.iso(record.end_wall) or None,
-            waited_s=max(0, since_us - record.submit_us) / 1e6,
-            ran_s=ran_s,
+            waited_s=max(0, ended_us - record.submit_us - spent.ran_us) / 1e6,
+            ran_s=spent.ran_us / 1e6,
             exit_code=record.exit_code,
             attempt=record.attempt,
             progress=_progress(msgspec.json.decode(record.progress) if record.progress else None),
             array=None if part is None else f"{part['of']}[{part['index']}]",
-            info=_info_ended(record.state, record.exit_code, reason, ran_s),
+            array_key=None if part is None else f"{record.uid}/{part.get('key') or part['of']}",
+            info=_info_ended(record.state, record.exit_code, reason, spent),
         )
 
     def _read_gang(self, text: bytes) -> Gang | None:
@@ -305,12 +342,19 @@ class Rows:
         return Reason(str(code), str(sentence) if reads else _without_log(failure, str(code), str(sentence)))
 
 
-def _info_ended(state: str, exit_code: int | None, reason: Reason | None, ran_s: float) -> str:
+def _ran_us(job: Job, now_us: int) -> int:
+    """How long it has run, in all its attempts; the time between them is none of it."""
+    started_us = None if job.live is None else job.live.started_us
+    return job.spent.ran_us + (0 if started_us is None else max(0, now_us - started_us))
+
+
+def _info_ended(state: str, exit_code: int | None, reason: Reason | None, spent: Spent) -> str:
+    after = f"after {span(spent.ran_us / 1e6)}{f' in {spent.attempts} attempts' if spent.attempts > 1 else ''}"
     if state == "completed":
-        return f"exit 0 after {span(ran_s)}"
+        return f"exit 0 {after}"
     if state == "failed":
         code = "failed" if exit_code is None else f"exit {exit_code}"
-        return f"{code}: {reason.message}" if reason is not None else f"{code} after {span(ran_s)}"
+        return f"{code}: {reason.message}" if reason is not None else f"{code} {after}"
     return reason.message if reason is not None else state
 
 

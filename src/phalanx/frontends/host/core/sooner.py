@@ -16,14 +16,13 @@ from phalanx.control.explain import explain_all
 from phalanx.control.forward import Happens
 from phalanx.control.look_ahead import Budget
 from phalanx.control.spec.gangs import SOLE_ROLE
-from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
+from phalanx.frontends.host.core.forecast import Forecaster, is_crowded
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
-from phalanx.frontends.host.core.outlook import MIDDLE, look
+from phalanx.frontends.host.core.outlook import ForecastInput, look
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.rows import Rows
-from phalanx.frontends.host.core.words import gpus, span
 from phalanx.frontends.host.messages import Accepted, Reason, Sooner
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.model.gang import After, Gang, Sizes
@@ -31,12 +30,15 @@ from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.topology import Topology
+from phalanx.words import gpus, span
 
 #: What `phalanx edit` can change, by option: nobody is told a command that the command line does not know.
 EDITS: Final = frozenset({"--time", "--topology", "--priority"})
 #: Processor time for one way, and for all of them: what was not tried by then is not told.
 TRY_S: Final = 0.15
 TRIES_S: Final = 0.6
+#: For all of them where thousands wait.
+CROWD_TRIES_S: Final = 0.1
 #: Less than this, or than a tenth of the wait, is not worth a change.
 GAIN_LEAST_US: Final = 60_000_000
 _MINUTE_US: Final = 60_000_000
@@ -64,7 +66,7 @@ class Sooners:
         ways = self._list_ways(job, reason, rivals)
         if not ways:
             return []
-        ground = self.forecaster.prepare({job.number})
+        ground = self.forecaster.ground({job.number})
         found = await asyncio.to_thread(self._try_all, ground, job.number, ways)
         now_us = self.hub.now_us()
         return [
@@ -75,27 +77,36 @@ class Sooners:
 
     def _try_all(self, ground: ForecastInput, number: int, ways: list[Way]) -> list[tuple[int, Way]]:
         """In another thread."""
-        now_us, until_s = ground.state.now_us, self.forecaster.meter() + TRIES_S
-        as_it_is = self._try(ground, Way("", "", lambda planner: number))
+        now_us = ground.state.now_us
+        until_s = self.forecaster.meter() + (CROWD_TRIES_S if is_crowded(self.hub) else TRIES_S)
+        if ground.seen is None:
+            as_it_is = self._try(ground, Way("", "", lambda planner: number))
+        else:  # the forecast has looked from here already
+            as_it_is = ground.seen.starts.get(number, (None,))[0]
         least_us = GAIN_LEAST_US if as_it_is is None else max(GAIN_LEAST_US, (as_it_is - now_us) // 10)
+        # A start that comes later than this would not be told, so nobody looks for it.
+        until_us = None if as_it_is is None else max(now_us, as_it_is - least_us)
         found: list[tuple[int, Way]] = []
         for way in ways:
             if self.forecaster.meter() >= until_s:
                 break
-            at_us = self._try(ground, way)
+            at_us = self._try(ground, way, until_us)
             if at_us is None or any(way.group and told.group == way.group and at <= at_us for at, told in found):
                 continue
             if as_it_is is None or at_us <= now_us < as_it_is or as_it_is - at_us >= least_us:
                 found.append((at_us, way))
         return sorted(found, key=lambda entry: entry[0])
 
-    def _try(self, ground: ForecastInput, way: Way) -> int | None:
+    def _try(self, ground: ForecastInput, way: Way, until_us: int | None = None) -> int | None:
         """When the job would start then; None: not within what is looked at."""
         planner = self.hub.planner.over(clone_state(ground.state))
         after = way.change(planner)
-        budget, runs = Budget(self.forecaster.meter, TRY_S), ground.lengths.pick(MIDDLE)
+        most_s = CROWD_TRIES_S / 2 if is_crowded(self.hub) else TRY_S
+        budget, runs = Budget(self.forecaster.meter, most_s), ground.lengths.middle()
         # How long it runs itself does not matter: the look ends when it has started.
-        seen = look(planner.state, planner.policy, runs, budget, wanted={after}, events=ground.events)
+        seen = look(
+            planner.state, planner.policy, runs, budget, wanted={after}, events=ground.events, until_us=until_us
+        )
         start = seen.starts.get(after)
         return None if start is None else start[0]
 
@@ -110,7 +121,8 @@ class Sooners:
                 return number
 
             return [Way("it is released", f"phalanx release {job.id}", release)]
-        if job.gates or job.infeasible:
+        # Who rests does so whatever it asks for: no priority and no size ends that sooner.
+        if job.gates or job.infeasible or (reason is not None and reason.code == Code.BACKOFF.word):
             return []
         ways = self._fewer(job, 0 if reason is None else reason.available)
         edits = [self._shorter(job), self._looser(job), self._softer(job), self._higher(job, rivals)]
@@ -199,7 +211,7 @@ class Sooners:
             job.begin_us = taken.begin_us
         ground, number = self._enter(job)
         told = explain_all(ground.state, hub.planner.policy)[0].get(number)
-        looks, _ = await asyncio.to_thread(self.forecaster.look_thrice, ground, {number})
+        looks, _ = await asyncio.to_thread(self.forecaster.look, ground, {number})
         forecast = self.forecaster.tell(ground.lengths, looks).get(number)
         reason = self.rows.reason(job, {} if told is None else {job.number: told})
         eta = None if forecast is None else self.rows.eta(forecast)

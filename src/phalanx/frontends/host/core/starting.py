@@ -7,23 +7,33 @@ that dies leaves something that the next one knows how to go on from (docs/one-m
 
 from __future__ import annotations
 
+import contextlib
 import pwd
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Final
 
+from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.intake import read_run
-from phalanx.frontends.host.core.jobs import CANCEL, Job, Live, Member
+from phalanx.frontends.host.core.jobs import CANCEL, GATE_ASIDE, Job, Live, Member
 from phalanx.frontends.host.core.member_environment import SharedEnvironment, environment
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import split_seats
 from phalanx.frontends.host.crashpoints import crashpoint
+from phalanx.frontends.host.launching.shortages import explain_shortage
 from phalanx.frontends.host.messages import Run
-from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order, Ready
-from phalanx.frontends.host.store import Change, CloseEstimate, DropRun, UpdateJob
+from phalanx.frontends.host.ports import CannotStart, MemberOrder, NotStartable, Order, Ready, UserUnknown
+from phalanx.frontends.host.store import Change, CloseEstimate, DropRun, StoreFull, UpdateJob
 
-#: Attempts that could not even be prepared, in a row, before the job is given up.
+#: Attempts that could not be prepared through a job's own fault, in a row, before it is given up.
 UNPREPARED_MOST = 4
+#: A full disk is asked again so often while somebody waits to begin.
+ROOM_EVERY_US: Final = 2_000_000
+
+
+async def _nobody(job: Job, live: Live) -> None:
+    """Is to be told."""
 
 
 class Starting:
@@ -35,9 +45,12 @@ class Starting:
         self.waiting: dict[int, None] = {}  # jobs whose next attempt waits for seats or for the last one to go
         self.on_gone: Callable[[Job, Live], None] = lambda job, live: None  # an attempt that never began is over
         self.on_started: list[Callable[[Job, Live], None]] = []
-        self.on_over: Callable[[Job, Live], Awaitable[None]] | None = None  # it was over before we knew it had begun
+        self.on_over: Callable[[Job, Live], Awaitable[None]] = _nobody  # it was over before we knew it had begun
+        self.on_regret: Callable[[Job, Live], Awaitable[None]] = _nobody  # it began, and is to go again
         self._ports: dict[str, int] = {}
         self._unprepared: dict[int, int] = {}
+        self._trying: dict[str, None] = {}  # runs that are on their way to the gate
+        self._asks_for_room = False
 
     def plan(self, job: Job, begin: Begin) -> None:
         """It has its seats; it begins as soon as they are really free."""
@@ -45,9 +58,19 @@ class Starting:
         members = {rank: Member(rank, role, devices, rank=rank) for rank, (role, devices) in enumerate(places)}
         job.next = Live(job.id, job.attempt + 1, members, since_us=self.hub.now_us())
         if job.live is None:
-            job.state = "starting"
+            job.state = "pending" if self.hub.trouble.why else "starting"
         self.waiting[job.id] = None
         self.try_all()
+
+    def reseat(self) -> None:
+        """Whoever waits until others have left its seats is better off on free ones, if there are as many by now."""
+        for number in list(self.waiting):
+            job = self.hub.register.by_id[number]
+            if job.next is None or job.live is not None or job.ended:
+                continue
+            begin = self.hub.planner.seat_elsewhere(self.hub.now_us(), job.number)
+            if begin is not None:
+                self.plan(job, begin)
 
     def drop(self, job: Job) -> None:
         """The plan took its seats back before it began."""
@@ -57,7 +80,11 @@ class Starting:
     def try_all(self) -> None:
         """Begin everybody whose seats are free, in the order in which they were given."""
         if self.hub.store.full:  # what cannot be written down must not begin
-            self.hub.agenda.at(self.hub.now_us() + 2_000_000, self.try_all)
+            if not self._asks_for_room:
+                self._asks_for_room = True
+                self.hub.agenda.at(self.hub.now_us() + ROOM_EVERY_US, lambda: self.hub.spawn(self._ask_for_room()))
+            return
+        if self.hub.trouble.why and (self._trying or self.hub.now_us() < self.hub.trouble.until_us):
             return
         for number in list(self.waiting):
             job = self.hub.register.by_id[number]
@@ -67,13 +94,32 @@ class Starting:
             elif job.live is None and not self.hub.occupancy.blockers(live.members.values()):
                 del self.waiting[number]
                 self._take(job, live)
+                if self.hub.trouble.why:  # one is enough to see whether the machine is well again
+                    return
+
+    async def _ask_for_room(self) -> None:
+        self._asks_for_room = False
+        # Of nothing: the writer takes its reserve back first, if the disk has it. Nobody else need write for that.
+        with contextlib.suppress(StoreFull):
+            await self.hub.store.write()
+        self.try_all()
 
     def _take(self, job: Job, live: Live) -> None:
         job.next, job.live = None, live
         live.attempt = job.attempt = job.attempt + 1
-        live.phase, job.state = "preparing", "starting"
+        live.advance(AttemptEvent.BEGIN)
+        job.state = "starting"
         self.hub.occupancy.take(live, live.members.values())
-        self.hub.spawn(self._start(job, live))
+        self._trying[live.run] = None
+        self.hub.spawn(self._try(job, live))
+
+    async def _try(self, job: Job, live: Live) -> None:
+        try:
+            await self._start(job, live)
+        finally:
+            self._trying.pop(live.run, None)
+            if self.waiting:
+                self.try_all()
 
     async def _start(self, job: Job, live: Live) -> None:
         hub = self.hub
@@ -81,34 +127,35 @@ class Starting:
         placed = {"attempt": live.attempt, "members": len(live.members), "devices": self._device_list(live)}
         await hub.commit(
             UpdateJob(job.id, state="starting", attempt=live.attempt),
-            hub.put_run(live, "starting"),
+            hub.put_run(live),
             facts=[(job.id, "bind", placed)],
         )
         crashpoint("start.after_commit")
-        if live.is_unwanted():
+        if live.phase is AttemptPhase.UNWANTED:  # there is nobody at the gate to be sent home
+            live.advance(AttemptEvent.CANNOT)
             await self._never(job, live)
             return
         try:
             order = self._order(job, live, read_run(hub.store.load_run(job.id)))
             ready = await hub.launcher.prepare(order)
         except CannotStart as bad:
-            await self._cannot(job, live, str(bad))
+            await self._cannot(job, live, bad)
             return
         except OSError as bad:  # no more processes, descriptors or inodes
             await hub.launcher.abort(live.run)
-            await self._cannot(job, live, bad.strerror or str(bad))
+            await self._cannot(job, live, CannotStart(explain_shortage(bad)))
             return
         note_ready(live, ready)
-        await hub.commit(hub.put_run(live, "starting"))
+        await hub.commit(hub.put_run(live))
         crashpoint("start.before_go")
-        if live.is_unwanted():
+        if Duty.ABORT in live.advance(AttemptEvent.AT_GATE):
             await hub.launcher.abort(live.run)
             await self._never(job, live)
             return
         try:
             await hub.launcher.go(live.run, live.generation)
         except CannotStart as bad:  # somebody died at the gate: nobody ran a line
-            await self._cannot(job, live, str(bad))
+            await self._cannot(job, live, bad)
             return
         crashpoint("start.after_go")
         await self.went(job, live)
@@ -117,12 +164,19 @@ class Starting:
         """Its members are through the gate."""
         hub = self.hub
         now_us, wall = hub.now_us(), hub.clock.wall_s()
-        live.phase, live.started_us = ("stopping" if live.purpose else "running"), now_us
+        duties, live.started_us = live.advance(AttemptEvent.WENT), now_us
         self._unprepared.pop(job.id, None)
+        self._trying.pop(live.run, None)
+        job.reason = None
+        if hub.trouble.why:
+            log.info("the machine is well again: job %d could be started", job.id)
+        for number in hub.trouble.note_start(job.id):
+            self._come_back(number)
+        self.try_all()
         if live.purpose is None:
             job.state = "running"
             hub.planner.started(now_us, job.number)
-        changes: list[Change] = [hub.put_run(live, "running")]
+        changes: list[Change] = [hub.put_run(live)]
         if job.start_us is None:
             job.start_us, job.start_wall = now_us, wall
             hub.meters.count_admission((now_us - job.submit_us) / 1e6)
@@ -134,15 +188,14 @@ class Starting:
             *changes,
             facts=[(job.id, "start", {"attempt": live.attempt, "members": len(live.members)})],
         )
-        if live.over_early and self.on_over is not None:
+        if Duty.CLOSE in duties:
             await self.on_over(job, live)
-        elif live.purpose is not None:  # told to go while it was let through
-            await hub.launcher.stop(live.run, None, "TERM", job.grace_s)
+        elif Duty.TELL in duties:
+            await self.on_regret(job, live)
 
     async def _never(self, job: Job, live: Live) -> None:
         """An attempt that nobody let through the gate is over, and costs nothing."""
         hub = self.hub
-        live.phase = "gone"
         hub.occupancy.give(live, live.members.values())
         job.live = None
         over = (live.purpose == CANCEL or live.failure is not None) and not job.ended
@@ -151,22 +204,57 @@ class Starting:
                 job.state = "starting" if job.next is not None else "pending"
             await hub.commit(DropRun(live.run), UpdateJob(job.id, state=job.state))
         await hub.launcher.forget(live.run)
+        self._trying.pop(live.run, None)
         self.on_gone(job, live)
         self.try_all()
         hub.stir()
 
-    async def _cannot(self, job: Job, live: Live, why: str) -> None:
-        hub = self.hub
+    async def _cannot(self, job: Job, live: Live, bad: CannotStart) -> None:
+        """It waits again, however often: a fault of the machine is nobody's failure. Its own fault is, in the end."""
+        why = str(bad)
         log.warning("job %d cannot be started: %s", job.id, why)
-        failures = self._unprepared[job.id] = self._unprepared.get(job.id, 0) + 1
         job.reason = ("CannotStart", why)
+        live.advance(AttemptEvent.CANNOT)
         if live.purpose is None:
-            if failures >= UNPREPARED_MOST:
-                job.failure = {"why": why}
-                live.failure = {"rank": None, "why": f"cannot be started: {why}"}
+            if isinstance(bad, NotStartable):
+                self._count_own(job, live, why)
             else:
-                hub.planner.requeue(hub.now_us(), job.number, failed=True)
+                self._step_aside(job, why, everybody=not isinstance(bad, UserUnknown))
         await self._never(job, live)
+
+    def _count_own(self, job: Job, live: Live, why: str) -> None:
+        failures = self._unprepared[job.id] = self._unprepared.get(job.id, 0) + 1
+        if failures >= UNPREPARED_MOST:
+            job.failure = {"why": why}
+            live.failure = {"rank": None, "why": f"cannot be started: {why}"}
+        else:
+            self.hub.planner.requeue(self.hub.now_us(), job.number, failed=True)
+
+    def _step_aside(self, job: Job, why: str, *, everybody: bool) -> None:
+        """Nobody is started for a moment; this one waits again, behind others if it was not the first time."""
+        hub = self.hub
+        now_us = hub.now_us()
+        aside_us = hub.trouble.note_fault(job.id, why if everybody else "", now_us)
+        hub.agenda.at(hub.trouble.until_us, self.try_all)
+        hub.planner.requeue(now_us, job.number)
+        if aside_us:
+            job.gates.add(GATE_ASIDE)
+            hub.planner.hold(now_us, job.number)
+            hub.agenda.at(now_us + aside_us, lambda: self._come_back(job.id))
+        for number in self.waiting if everybody else ():
+            other = hub.register.by_id[number]
+            if other.live is None and not other.ended:
+                other.state = "pending"
+
+    def _come_back(self, number: int) -> None:
+        """It may have its turn again."""
+        job = self.hub.register.by_id.get(number)
+        if job is None or job.ended or GATE_ASIDE not in job.gates:
+            return
+        job.gates.discard(GATE_ASIDE)
+        if not job.gates:
+            self.hub.planner.release(self.hub.now_us(), job.number)
+            self.hub.stir()
 
     # ------------------------------------------------------------------ orders
 
@@ -209,9 +297,9 @@ class Starting:
         try:
             entry = pwd.getpwuid(job.uid)
         except KeyError:
-            raise CannotStart(f"user {job.user} (uid {job.uid}) does not exist any more") from None
+            raise UserUnknown(f"user {job.user} (uid {job.uid}) does not exist any more") from None
         if entry.pw_name != job.user:
-            raise CannotStart(f"uid {job.uid} was {job.user} at submit and is {entry.pw_name} now")
+            raise NotStartable(f"uid {job.uid} was {job.user} at submit and is {entry.pw_name} now")
         return entry.pw_uid, entry.pw_gid, entry.pw_name
 
     def _port(self, live: Live) -> int:

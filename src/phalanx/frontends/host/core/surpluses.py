@@ -7,11 +7,12 @@ from typing import Final
 
 from phalanx.control.resizes import say_surplus
 from phalanx.engine.explain_surplus import Surplus, explain_surplus
-from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
+from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
-from phalanx.frontends.host.core.words import moment
+from phalanx.frontends.host.core.outlook import ForecastInput
 from phalanx.frontends.host.messages import SurplusTold
+from phalanx.words import moment
 
 #: Waiting gangs that are looked at beside a job: those who start next, before whom nobody grows.
 _BESIDE: Final = 20

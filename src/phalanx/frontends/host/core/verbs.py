@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,13 +11,14 @@ import msgspec
 
 from phalanx.control.spec.errors import show
 from phalanx.frontends.host.core.admission import Admission
+from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import check_name
 from phalanx.frontends.host.core.jobs import EVICT, GATE_HOLD, Job
-from phalanx.frontends.host.messages import Accepted, ArrayPart, Submission
+from phalanx.frontends.host.messages import Accepted, ArrayPart, RefusedRef, Submission
 from phalanx.frontends.host.ports import Caller, Refused
-from phalanx.frontends.host.store import UpdateJob
+from phalanx.frontends.host.store import VOID_US, CloseEstimate, UpdateJob
 
 #: What `edit` may change, and the key of the gang schema behind it.
 EDITABLE: Final = {
@@ -44,11 +46,36 @@ class Verbs:
         """Nobody wants it any more; of one that has ended this is true already."""
         await self.ending.cancel(job, caller.user)
 
+    async def do_to_all(
+        self, verb: str, caller: Caller, found: Sequence[tuple[str, Job]]
+    ) -> tuple[list[Job], list[RefusedRef]]:
+        """Cancel, hold or release several in one step: nothing is planned between the first and the last.
+
+        Each is told to the engine before anything is waited for, and what they write goes to the disk together.
+        """
+        answers = await asyncio.gather(
+            *(self._do(verb, caller, job) for _, job in found), return_exceptions=True
+        )  # all of them end before anything is raised, or half would be left in the air
+        refused = []
+        for (ref, _), answer in zip(found, answers, strict=True):
+            if isinstance(answer, Refused):
+                refused.append(RefusedRef(ref, answer.refusal))
+            elif isinstance(answer, BaseException):
+                raise answer
+        return [job for (_, job), answer in zip(found, answers, strict=True) if answer is None], refused
+
+    async def _do(self, verb: str, caller: Caller, job: Job) -> None:
+        if job.id not in self.hub.register.by_id:
+            raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
+        await getattr(self, verb)(caller, job, {})
+
     async def hold(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
         """A waiting job is passed over until it is released."""
-        self._must_wait(job, "held", f"phalanx cancel {job.id}, or phalanx preempt {job.id}")
+        self._must_wait(job, "held", f"phalanx cancel {job.id}, or rehearse a stop: phalanx preempt --drill {job.id}")
         self.admission.close_gate(job, GATE_HOLD)
-        await self.hub.commit(UpdateJob(job.id, held=True), facts=[(job.id, "hold", {"by": caller.user})])
+        fact = (job.id, "hold", {"by": caller.user})
+        # Its start is up to a person now: what was foreseen of it is neither hit nor missed.
+        await self.hub.commit(UpdateJob(job.id, held=True), CloseEstimate(job.id, VOID_US), facts=[fact])
         self.hub.stir()
 
     async def release(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
@@ -61,7 +88,7 @@ class Verbs:
     async def preempt(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
         """Let a running job give everything back as if somebody needed its seats, and wait again."""
         live = job.live
-        if live is None or live.phase != "running" or live.purpose is not None:
+        if live is None or live.phase is not AttemptPhase.RUNNING or live.purpose is not None:
             raise Refused("conflict", f"job {job.id} is {job.state}, not running", f"phalanx show {job.id}")
         by = "a drill" if body.get("drill") else caller.user
         self.hub.planner.requeue(self.hub.now_us(), job.number)
@@ -84,7 +111,9 @@ class Verbs:
             raise Refused(
                 "conflict",
                 f"job {job.id} has one size, {job.gang.members_min}",
-                f"submit it elastic (-g 2:8), or while it waits: phalanx edit {job.id} --members {members}",
+                f"phalanx edit {job.id} --members {members}"
+                if _waits(job)
+                else f"submit it anew with a range, as -g 2:8; as it runs: phalanx show {job.id}",
             )
         live = job.live
         if live is not None and live.purpose is not None:
@@ -181,8 +210,12 @@ class Verbs:
 
     @staticmethod
     def _must_wait(job: Job, done: str, instead: str) -> None:
-        if job.state != "pending" or job.live is not None or job.next is not None:
+        if not _waits(job):
             raise Refused("conflict", f"job {job.id} is {job.state}; only a waiting job can be {done}", instead)
+
+
+def _waits(job: Job) -> bool:
+    return job.state == "pending" and job.live is None and job.next is None
 
 
 def _whole(value: object, what: str) -> int:

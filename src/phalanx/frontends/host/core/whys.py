@@ -10,14 +10,16 @@ import msgspec
 from phalanx.control.explain import SENTENCES
 from phalanx.control.queue_view import ask_least, list_ahead
 from phalanx.engine.explain import explain
-from phalanx.frontends.host.core.forecast import Forecaster, ForecastInput
+from phalanx.frontends.host.core.forecast import Forecaster
+from phalanx.frontends.host.core.happenings import seen_by
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.needs import amount, needs_text
+from phalanx.frontends.host.core.outlook import ForecastInput
 from phalanx.frontends.host.core.passing import Passers
 from phalanx.frontends.host.core.rows import Rows, least_gpus, may_read, seated
 from phalanx.frontends.host.core.sooner import Sooners
 from phalanx.frontends.host.core.surpluses import Surpluses
-from phalanx.frontends.host.core.words import amount, devices_text, gpus, listing, moment, needs_text, number, span
 from phalanx.frontends.host.messages import Ahead, Happening, Reason, Why
 from phalanx.frontends.host.ports import Caller
 from phalanx.frontends.host.store import EventRecord
@@ -25,32 +27,13 @@ from phalanx.model import reason as blame
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import QueueColumns, UserColumns
+from phalanx.words import devices_text, gpus, listing, moment, number, span
 
 #: Of those ahead so many are named.
 NAMED_MOST: Final = 5
 DECISIONS_MOST: Final = 20
-#: Waiting gangs beside which the other blockers are looked for; they do not depend on who else waits.
-_BESIDE: Final = 20
 _PAGE: Final = 1000
 _NOBODY: Final = Ahead(0, 0.0, [])
-#: What everybody may know of what happened to anybody's job: the rest may be words of its members.
-PUBLIC: Final = frozenset(
-    {
-        "attempt",
-        "because",
-        "by",
-        "cause",
-        "devices",
-        "exit_code",
-        "for",
-        "generation",
-        "members",
-        "name",
-        "rank",
-        "signal",
-        "took_s",
-    }
-)
 
 
 class Whys:
@@ -117,7 +100,7 @@ class Whys:
         if reason is not None and not job.gates and reason.code != Code.INFEASIBLE.word:
             code = told.reasons[job.number][0]
             # One that starts late is blocked by nobody else: the sentence of its dominant blocker says it all.
-            ground = self.forecaster.prepare({job.number}, _BESIDE)
+            ground = self.forecaster.ground({job.number})
             others = await asyncio.to_thread(self._look_around, ground, job.number)
             reason = Reason(reason.code, self.say(job, code, reason), reason.needed, reason.available)
             blockers = [self._blocker(job, other) for other in others if other.code.word != reason.code]
@@ -303,10 +286,19 @@ class Whys:
         elif end_us <= self.hub.now_us():
             text = f"it should have ended at {self._moment(end_us)}, by what was said of it"
         else:
-            text = f"until about {self._moment(end_us)}, by {'its earlier runs' if job.predicted else 'its --time'}"
+            text = f"until about {self._moment(end_us)}, by {self._say_source(job, job.gang.walltime_us)}"
         if job.gang.kill_after_us is not None and job.live is not None and job.live.started_us is not None:
             text += f", killed at {self._moment(job.live.started_us + job.gang.kill_after_us)}"
         return text
+
+    def _say_source(self, job: Job, walltime_us: int) -> str:
+        """By what an end is believed; a stated time is that of the largest size."""
+        if job.predicted:
+            return "its earlier runs"
+        most = job.gang.members_max
+        if not job.gang.elastic or job.live is None or len(seated(job.live)) >= most:
+            return "its --time"
+        return f"its --time of {span(walltime_us / 1e6)} with {most} members, at the size that it has"
 
     def _moment(self, at_us: int) -> str:
         return moment(self.hub.wall_at(at_us), self.hub.clock.wall_s())
@@ -330,8 +322,3 @@ class Whys:
 
 
 _ENDINGS: Final = {"completed": "all members exited with code 0", "cancelled": "it was cancelled"}
-
-
-def seen_by(data: dict[str, Any], *, reads: bool) -> dict[str, Any]:
-    """What happened, as somebody sees it who may or may not read what a job's members write."""
-    return data if reads else {key: value for key, value in data.items() if key in PUBLIC}

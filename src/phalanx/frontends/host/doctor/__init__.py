@@ -47,5 +47,5 @@ def run_checks(around: Surroundings, names: Sequence[str] = ()) -> list[Diagnosi
             found += CHECKS[name](around)
         except Exception as bad:  # noqa: BLE001 - the other checks matter all the more now
             story = f"the check itself failed: {type(bad).__name__}: {bad}"
-            found.append(Diagnosis(name, "fail", story, "report it, with the archive of: phalanx doctor --bundle"))
+            found.append(Diagnosis(name, "fail", story, "report it, with: phalanx doctor --bundle report.tar.gz"))
     return found

@@ -112,7 +112,12 @@ def check_running(around: Surroundings) -> list[Diagnosis]:
     if told.get("version") not in (None, __version__):
         message = f"the daemon is version {told['version']}, this command {__version__}"
         return [Diagnosis("daemon", "warn", message, "phalanx down && phalanx up; running jobs go on")]
-    return [Diagnosis("daemon", "ok", f"a daemon answers at {path}" + (f" (pid {pid})" if pid else ""))]
+    found = [Diagnosis("daemon", "ok", f"a daemon answers at {path}" + (f" (pid {pid})" if pid else ""))]
+    if told.get("restored"):  # said for as long as this daemon lives: whoever lost something must be able to find out
+        found.append(
+            Diagnosis("daemon", "warn", str(told["restored"]), "compare with what was submitted: phalanx ps -a")
+        )
+    return found
 
 
 def read_told(state_dir: Path) -> dict[str, Any]:

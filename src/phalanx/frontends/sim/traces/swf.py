@@ -7,6 +7,7 @@ by job number. Each processor is one member that needs one slot.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,6 +27,8 @@ FIELDS: Final = 18
 #: Fields of a line, counted from 0.
 _ID, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_S, _USER = 0, 1, 3, 4, 7, 8, 11
 
+#: What numbers are made of, and what stands between them.
+_PLAIN: Final = b"0123456789-. \t\r\n"
 _TIME_S_MAX: Final = TIME_US_MAX // SECOND_US
 
 
@@ -83,6 +86,8 @@ def _parse_lines(data: bytes, file: str) -> tuple[list[_Line], int]:
         if not fields or fields[0].startswith(b";"):
             continue
         try:
+            if line.translate(None, _PLAIN):  # nearly no line has anything else in it, and a log has many lines
+                _check_numbers(fields)
             job = _parse_line(fields)
         except ValueError as bad:
             raise BadInput(_explain(fields, bad), file=file, line=number) from None
@@ -112,6 +117,13 @@ def _parse_line(fields: list[bytes]) -> _Line | None:
     if members > MEMBERS_MAX or submit < 0 or max(submit, run, requested) > _TIME_S_MAX:
         raise ValueError("out of bounds")
     return _Line(int(fields[_ID]), submit, run, requested, members, f"u{int(fields[_USER])}")
+
+
+def _check_numbers(fields: list[bytes]) -> None:
+    """Also of columns that nobody reads: a line with a word in it is no line of such a log, or has slipped."""
+    for field in fields:
+        if not math.isfinite(float(field)):
+            raise ValueError("out of bounds")
 
 
 def _seconds(field: bytes) -> float:

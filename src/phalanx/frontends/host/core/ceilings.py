@@ -1,0 +1,58 @@
+"""How many jobs of one person run at once: `max_running_per_user`, and `max_running` of a person.
+
+Kept before every plan, so that changed settings hold from the first pass of a new daemon. Whoever would be one too many
+has no turn; of those who wait as many have one as may still start, by priority and then by age. The engine counts what
+people hold, not how many jobs, so this stands outside of it, as the limit of an array does.
+"""
+
+from __future__ import annotations
+
+from phalanx.frontends.host.core.admission import Admission
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.jobs import GATE_RUNNING, Job
+
+
+class Ceilings:
+    """Opens and closes the gates of those who would be too many."""
+
+    def __init__(self, hub: Hub, admission: Admission) -> None:
+        """Works by the settings, whatever was decided before."""
+        self.hub, self.admission = hub, admission
+        bounds = [hub.settings.max_running_per_user, *(each.max_running for each in hub.settings.user_bounds.values())]
+        self.any = any(bound is not None for bound in bounds)
+
+    def keep(self) -> None:
+        """Let as many of everybody have their turn as may still start."""
+        if not self.any:
+            return
+        running: dict[str, int] = {}
+        waiting: dict[str, list[Job]] = {}
+        for job in self.hub.register:
+            if is_up(job):
+                running[job.user] = running.get(job.user, 0) + 1
+            elif not job.ended:
+                waiting.setdefault(job.user, []).append(job)
+        for user, jobs in waiting.items():
+            most = self.hub.settings.running_max(user)
+            self._let_in(jobs, None if most is None else most - running.get(user, 0))
+
+    def _let_in(self, jobs: list[Job], room: int | None) -> None:
+        units: dict[str, list[Job]] = {}
+        for job in sorted(jobs, key=lambda job: (-job.gang.priority, job.submit_us, job.id)):
+            if job.gates <= {GATE_RUNNING}:  # whoever is kept back by something else takes nobody's place
+                word = str(job.id) if job.gang.together is None else job.gang.together.word
+                units.setdefault(word, []).append(job)
+        for unit in units.values():  # those who start together start together or not at all
+            fits = room is None or len(unit) <= room
+            for job in unit:
+                if fits and GATE_RUNNING in job.gates:
+                    self.admission.open_gate(job, GATE_RUNNING)
+                elif not fits and GATE_RUNNING not in job.gates:
+                    self.admission.close_gate(job, GATE_RUNNING)
+            if fits and room is not None:
+                room -= len(unit)
+
+
+def is_up(job: Job) -> bool:
+    """Whether it has seats, or processes that are not gone yet."""
+    return not job.ended and (job.live is not None or job.next is not None)
