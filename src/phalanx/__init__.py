@@ -13,13 +13,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
+__all__ = ("Job", "submit")
 
 
 def __getattr__(name: str) -> Any:
     """The Python face of the daemon, imported when it is first used."""
     # By its name: every package imports this file for the version, and none of them thereby imports the client.
-    if name in ("submit", "Job"):
+    if name in __all__:
         from importlib import import_module  # noqa: PLC0415 - 5 ms of every command and every shim
 
         return getattr(import_module("phalanx.client.api"), name)
     raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """For completion in notebooks, which would not find what is only looked up."""
+    return sorted([*globals(), *__all__])

@@ -3,9 +3,11 @@
 What only reads and writes files is run, page by page, in the order shown: `sim`, `trace`, `what-if`. What speaks to a daemon
 is read by the command line, which knows its commands and options, and not run. What `make` is asked for is there.
 
-What the architecture and the glossary name of the code is there as well: modules, attributes, files and classes.
+What the architecture and the glossary name of the code is there as well: modules, attributes, files and classes. Tables of the
+reference pages are those that `docs/reference.py` makes from the code.
 """
 
+import importlib.util
 import pkgutil
 import re
 import shlex
@@ -45,12 +47,17 @@ def pages_with(wanted):
     return [page for page in PAGES if any(wanted(words) for words in shown(page))]
 
 
+def asks_daemon(words):
+    """Without a state of its own what-if asks the daemon for one."""
+    return words[1] not in OFFLINE or (words[1] == "what-if" and "--from" not in words and words[2:3] != ["state.json"])
+
+
 def is_offline(words):
-    return words[0] == "phalanx" and words[1] in OFFLINE and words != REFUSED
+    return words[0] == "phalanx" and not asks_daemon(words) and words != REFUSED
 
 
 def is_online(words):
-    return words[0] == "phalanx" and words[1] not in OFFLINE
+    return words[0] == "phalanx" and asks_daemon(words)
 
 
 @pytest.mark.parametrize("page", pages_with(is_offline), ids=name_of)
@@ -102,6 +109,34 @@ def test_the_mistake_in_the_readme_is_answered_as_printed(tmp_path, monkeypatch)
     outcome = CliRunner().invoke(main, ["sim", "broken.yaml"])
     assert outcome.exit_code == 2
     assert outcome.stderr.strip() in (ROOT / "README.md").read_text()
+
+
+# --- pages that are made from the code -----------------------------------------------------------
+
+
+def load_reference():
+    found = importlib.util.spec_from_file_location("docs_reference", ROOT / "docs" / "reference.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+REFERENCE = load_reference()
+
+
+@pytest.mark.parametrize("page", REFERENCE.MADE)
+def test_reference_pages_say_what_the_code_says(page):
+    text = (ROOT / "docs" / page).read_text()
+    assert text == REFERENCE.make_page(page), f"docs/{page} is old: make reference"
+    assert f"docs/{page}" in (ROOT / "README.md").read_text(), "and the README leads there"
+
+
+def test_a_page_that_lags_behind_is_noticed(monkeypatch):
+    monkeypatch.setitem(REFERENCE.VARIABLES, "RANK", "something else")
+    assert REFERENCE.make_page("member-environment.md") != (ROOT / "docs" / "member-environment.md").read_text()
+    monkeypatch.delitem(REFERENCE.VARIABLES, "RANK")
+    with pytest.raises(KeyError):
+        REFERENCE.make_page("member-environment.md")
 
 
 # --- what documents name of the code ---------------------------------------------------------------

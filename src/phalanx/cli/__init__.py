@@ -6,6 +6,7 @@ quick verbs must answer at once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib import import_module
@@ -64,6 +65,9 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 _VERBS: Final = {verb: module for verbs in _SECTIONS.values() for verb, (module, _) in verbs.items()}
 
 
+_SIGPIPE: Final = 128 + 13
+
+
 class _LazyGroup(click.Group):
     """A group that knows the names of its commands and imports one when it is used."""
 
@@ -106,18 +110,32 @@ class _LazyGroup(click.Group):
             with formatter.section(section):
                 formatter.write_dl([(verb, words) for verb, (_, words) in verbs.items()], col_max=12)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember the words: how an error is told must be known also where they cannot be read."""
+        ctx.meta["phalanx.words"] = list(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> None:
         """Run a verb; a full disk under the output is one line too, like any other failure."""
         try:
             super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            raise  # click ends quietly when nobody reads on
+            # Nobody reads on, as behind `| head`: as quiet as a program that SIGPIPE ends, and with its exit code.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(_SIGPIPE) from None
         except OSError as bad:
             from phalanx.cli.failure import CannotWrite
 
             why = f"cannot write the output: {bad.strerror or bad}; make room or write elsewhere"
             raise CannotWrite(why) from None
+        except click.UsageError as bad:
+            from phalanx.cli.failure import WORDS, CommandFailure, words_want_json
+
+            if not words_want_json(ctx.meta[WORDS]):
+                raise
+            raise CommandFailure(bad.format_message(), json_wanted=True) from None
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

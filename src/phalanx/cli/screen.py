@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from phalanx.cli.failure import AS_JSON
 from phalanx.cli.host.text import can_show, table
 
 if TYPE_CHECKING:
@@ -17,6 +18,25 @@ if TYPE_CHECKING:
 
 #: A run with fewer gangs is over before a bar would be drawn.
 _PROGRESS_GANGS_MIN = 2_000
+
+
+def json_option(about: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """`--json` as `as_json`, and `-o json`, which says the same."""
+
+    def note_output(context: click.Context, parameter: click.Parameter, value: str) -> None:
+        context.meta[AS_JSON] = value == "json"
+
+    def choose(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        return value or bool(context.meta.get(AS_JSON))
+
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
+        kinds, same = click.Choice(["table", "json"]), "json: the same as --json."
+        function = click.option(
+            "-o", "--output", type=kinds, is_eager=True, expose_value=False, callback=note_output, help=same
+        )(function)
+        return click.option("--json", "as_json", is_flag=True, callback=choose, help=about)(function)
+
+    return decorate
 
 
 def print_sheet(sheet: Sheet) -> None:

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
-from phalanx.cli.screen import choose_glyphs, print_lines, print_sheet, share_bar
+from phalanx.cli.screen import choose_glyphs, json_option, print_lines, print_sheet, share_bar
 from phalanx.cli.trace import share_options
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _BOXES_MOST: Final = 36_000
 @click.option("--seed", type=int, help="Seed of everything random.  [default: 0]")
 @click.option("--seeds", "many", help="Several seeds, as 0-9 or 1,3,5; the table then shows means.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; else as many as there are cores.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one list with an element per policy and seed.")
+@json_option("Print JSON, one list with an element per policy and seed.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write a report: .html, or a figure: .svg, .png.")
 @click.option("--gantt/--no-gantt", default=True, help="Draw small runs.", show_default=True)
 @click.pass_context

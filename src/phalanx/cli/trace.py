@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
-from phalanx.cli.screen import print_lines, print_sheet
+from phalanx.cli.screen import json_option, print_lines, print_sheet
 
 if TYPE_CHECKING:
     from phalanx.frontends.sim.scenario import Scenario
@@ -133,7 +133,7 @@ def convert(
 @click.option("--cluster", help="Nodes x places, as 64x8, or a table of nodes (CSV): adds the load offered.")
 @click.option("--estimate", type=click.Choice(_ESTIMATES), help="Run times that planning believes. Logs only.")
 @click.option("--rates", type=click.Path(path_type=Path), help="Table of run times, for logs without (Sia, Gavel).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 def show(file: Path, cluster: str | None, estimate: Estimate | None, rates: Path | None, as_json: bool) -> None:
     """Sum up what FILE holds: jobs, sizes, times, load."""
     from phalanx.control.spec.errors import BadInput

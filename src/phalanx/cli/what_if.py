@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
+from phalanx.cli.host.completing import complete_policy
+from phalanx.cli.host.talking import failing
 from phalanx.cli.screen import print_lines
 from phalanx.cli.what_if_asked import AskedChange, WhatIfReport
+from phalanx.cli.what_if_live import ask_daemon, read_submits
 
 if TYPE_CHECKING:
     from phalanx.control.restore import Restored
@@ -31,19 +35,26 @@ _NAMED_MAX: Final = 8
 @click.option("--remove-nodes", "remove", metavar="NODES", help="Nodes that go for good: a0,a1 or a[0-3].")
 @click.option("--cancel", multiple=True, metavar="GANG", help="A gang that is not wanted any more; may be repeated.")
 @click.option("--add-gang", "gangs", type=click.Path(path_type=Path), help="A file of gangs that are submitted now.")
-@click.option("--policy", help="Another policy, by name or as path/to/file.py:NAME.")
+@click.option("--submit", multiple=True, metavar="WORDS", help="A job as submit takes it: '-g 4 --time 2h', or a file.")
+@click.option("--policy", help="Another policy, by name or as path/to/file.py:NAME.", shell_complete=complete_policy)
 @click.option("--until", help="Look so far ahead, as 1d; else until everybody has ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, schema phalanx.what-if/1.")
 @click.option("--from", "scenario", type=click.Path(path_type=Path), help="Make the state from a scenario or a log.")
 @click.option("--at", help="With --from: the instant, as 1h.")
 @click.option("--cluster", help="With --from and a log: nodes x places, as 16x8, or a table of nodes.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --from: write the state there, and stop.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the state there (--from's, or the daemon's), and stop.",
+)
 def what_if(
     state: Path | None,
     add: str | None,
     remove: str | None,
     cancel: tuple[str, ...],
     gangs: Path | None,
+    submit: tuple[str, ...],
     policy: str | None,
     until: str | None,
     as_json: bool,
@@ -52,21 +63,33 @@ def what_if(
     cluster: str | None,
     output: Path | None,
 ) -> None:
-    """Ask what a change would do to a cluster as it stands.
+    """Ask what a change would do to a cluster as it stands: this machine's, or one from a file.
 
-    STATE is a dumped state (JSON). The cluster is run forward twice, as it is
+    STATE is a dumped state (JSON); without one the daemon is asked. The cluster is run forward twice, as it is
     and with the change, believing walltimes: what starts, what waits, what moves.
 
     \b
+    phalanx what-if --submit "-g 4 --time 2h"      # when would it start, and who would wait for it?
+    phalanx what-if --cancel train --add-nodes 1x8
     phalanx what-if --from examples/tenants.yaml --at 1h30m --policy fair -o state.json
     phalanx what-if state.json --add-nodes 1x8
     """
     from phalanx.control.spec.errors import BadInput
 
-    asked = AskedChange(add, remove, cancel, gangs, policy if scenario is None else None)
+    if output == Path("json"):  # as with every other verb; a file of that name is ./json
+        output, as_json = None, True
     try:
+        with failing():
+            asked = AskedChange(add, remove, cancel, gangs, policy if scenario is None else None, read_submits(submit))
         _check_usage(state, scenario, at, cluster, output, asked)
-        if scenario is not None:
+        if state is None and scenario is None:
+            text, meant, labels = ask_daemon(cancel)
+            if output is not None:
+                _write(output, text)
+                return
+            asked = replace(asked, cancel=meant, labels=labels)
+            spot = _spot_of(text, Path("the daemon's state"))
+        elif scenario is not None:
             text = dump_scenario(scenario, cluster, _instant(at, "--at"), policy)
             if output is not None:
                 _write(output, text)
@@ -99,12 +122,12 @@ def _check_usage(
 ) -> None:
     if state is not None and scenario is not None:
         raise CommandFailure("STATE and --from both say where to start; keep one of them")
-    if state is None and scenario is None:
-        raise CommandFailure("there is no state to ask about; name a dumped one, or write --from SCENARIO --at 1h")
     if scenario is None:
-        lonely = [name for name, value in (("--at", at), ("--cluster", cluster), ("-o", output)) if value is not None]
+        lonely = [name for name, value in (("--at", at), ("--cluster", cluster)) if value is not None]
+        lonely += ["-o"] if output is not None and state is not None else []
         if lonely:
-            raise CommandFailure(f"{lonely[0]} belongs to --from SCENARIO, which makes a state; {state} is one already")
+            there = f"{state} is one" if state is not None else "the daemon has one"
+            raise CommandFailure(f"{lonely[0]} belongs to --from SCENARIO, which makes a state; {there} already")
     elif at is None:
         raise CommandFailure("--from needs --at: the instant at which the state is taken, as --at 1h")
     if output is not None and not asked.nothing:
@@ -218,7 +241,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
         notes.append(f"{_name_some(unproven)}: no walltime stated, so {length} is believed")
     found = compare(play(as_is, before, until_us=until_us), play(changed, after, changes, until_us))
     tree = tree_of(found, asked.tell(), until_us, notes)
-    return WhatIfReport(found, tree, make_title(found, asked), notes)
+    return WhatIfReport(found, tree, make_title(found, asked), notes, asked.labels)
 
 
 def _find_policies(restored: Restored, asked: AskedChange, place: Path) -> tuple[Policy, Policy]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ def find_changes(state: State, asked: AskedChange, notes: list[str]) -> Changes:
         add_nodes=() if asked.add is None else _parse_added(state, asked.add, notes),
         remove_nodes=() if asked.remove is None else _parse_removed(state, asked.remove),
         cancel=tuple(_find_gang(state, name) for name in asked.cancel),
-        add_gangs=() if asked.gangs is None else _read_gangs(state, asked.gangs),
+        add_gangs=(*_read_file(state, asked), *_read_submits(state, asked)),
     )
 
 
@@ -97,9 +98,20 @@ def _find_gang(state: State, name: str) -> str:
     raise BadInput(f"--cancel: there is no gang {show(name)}; {suggest(name, alive)}")
 
 
-def _read_gangs(state: State, path: Path) -> tuple[Arrival, ...]:
-    """Gangs of a file: one entry, a list of them, or a file with `gangs:`. Their submits count from now."""
-    entries = [item.titled() for item in _read_entries(path, "gangs").items_or_one()]
+def _read_file(state: State, asked: AskedChange) -> tuple[Arrival, ...]:
+    """Gangs of a file: one entry, a list of them, or a file with `gangs:`."""
+    return () if asked.gangs is None else _read_gangs(state, _read_entries(asked.gangs, "gangs"))
+
+
+def _read_submits(state: State, asked: AskedChange) -> tuple[Arrival, ...]:
+    """Gangs that were described on the command line."""
+    text = json.dumps(list(asked.submits))
+    return _read_gangs(state, Spot(parse_text(text, "--submit", ".json"), "--submit")) if asked.submits else ()
+
+
+def _read_gangs(state: State, spot: Spot) -> tuple[Arrival, ...]:
+    """Their submits count from now."""
+    entries = [item.titled() for item in spot.items_or_one()]
     known = Known(list(state.show_queues().names), state.fleet.levels[:-1])
     gangs = [parse_gang(entry, known) for entry in entries]
     names = state.list_names()

@@ -41,12 +41,14 @@ def make_title(found: Answer, asked: AskedChange) -> str:
     done = {
         f"add nodes {asked.add}": asked.add,
         f"remove nodes {asked.remove}": asked.remove,
-        f"cancel {', '.join(asked.cancel)}": asked.cancel,
+        f"cancel {', '.join(map(asked.label, asked.cancel))}": asked.cancel,
         f"add the gangs of {asked.gangs.name}" if asked.gangs else "": asked.gangs,
+        f"submit {', '.join(str(gang['name']) for gang in asked.submits)}": asked.submits,
         f"policy {found.after.policy} instead of {found.before.policy}": asked.policy,
     }
     what = "; ".join(words for words, wanted in done.items() if wanted) or "nothing changes"
-    return f"at {span(found.before.now_us)}, policy {found.before.policy}: {what}"
+    at = "now" if asked.labels else f"at {span(found.before.now_us)}"  # of a daemon's clock nobody knows the beginning
+    return f"{at}, policy {found.before.policy}: {what}"
 
 
 def show(report: WhatIfReport) -> None:
@@ -58,7 +60,7 @@ def show(report: WhatIfReport) -> None:
         return
     changed = [name for name in found.names if _told(found.before.fates.get(name), found.after.fates.get(name))]
     names = list(found.names) if len(found.names) <= ROWS_MAX else changed
-    print_sheet(_gang_sheet(found, names[:ROWS_MAX]))
+    print_sheet(_gang_sheet(found, names[:ROWS_MAX], report.labels))
     left = len(found.names) - len(names[:ROWS_MAX])
     if left:
         same = len(found.names) - len(changed)
@@ -69,7 +71,7 @@ def show(report: WhatIfReport) -> None:
     print_lines([f"note: {note}" for note in report.notes])
 
 
-def _gang_sheet(found: Answer, names: Sequence[str]) -> Sheet:
+def _gang_sheet(found: Answer, names: Sequence[str], labels: Mapping[str, str]) -> Sheet:
     from phalanx.frontends.sim.printing import Sheet
 
     now_us, rows = found.before.now_us, []
@@ -77,7 +79,7 @@ def _gang_sheet(found: Answer, names: Sequence[str]) -> Sheet:
         before, after = found.before.fates.get(name), found.after.fates.get(name)
         was = (before or after).was  # type: ignore[union-attr]  # it is in one of them
         cells = [_start(fate, now_us) for fate in (before, after)] + [_end(fate, now_us) for fate in (before, after)]
-        rows.append((name, was, *cells, _told(before, after)))
+        rows.append((labels.get(name, name), was, *cells, _told(before, after)))
     headers = ("gang", "now", "start as is", "start then", "end as is", "end then", "what changes")
     return Sheet("", headers, tuple(rows), right_from=7)
 

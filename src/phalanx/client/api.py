@@ -15,18 +15,23 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from phalanx.client.call import RESULT
 from phalanx.client.daemon import Daemon, job_path, open_daemon
 from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.functions import IMPORTING, command_of_function
 from phalanx.client.job_request import JobRequest, make_submissions
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 _POLL_S: Final = 30.0
 _PIECE: Final = 1 << 20
 _COLOURS: Final = {"running": "#1a7f37", "completed": "#1a7f37", "pending": "#9a6700", "failed": "#cf222e"}
+
+#: Keywords of `submit` beside its own: the options of `phalanx submit`.
+_NO_OPTIONS: Final = ("gpus", "members", "env", "partition")
+OPTIONS: Final = tuple(name for name in JobRequest.__dataclass_fields__ if name not in _NO_OPTIONS)
 
 Gpus = int | float | str | tuple[int, int]
 What = Callable[..., object] | Sequence[str] | str
@@ -48,9 +53,9 @@ class Job:
         """The job as `phalanx ps -o json` has it."""
         return dict(self.detail()["job"])
 
-    def detail(self) -> dict[str, Any]:
-        """Everything, as `phalanx show -o json` has it."""
-        return dict(self._get())
+    def detail(self, *, env: bool = False) -> dict[str, Any]:
+        """Everything, as `phalanx show -o json` has it; its environment as well only if you ask for that."""
+        return dict(self._get(query={"env": "1"} if env else None))
 
     def why(self) -> dict[str, Any]:
         """Why it is where it is, as `phalanx why -o json` has it."""
@@ -89,6 +94,23 @@ class Job:
                     return b"".join(pieces).decode("utf-8", "replace")
                 offset = following
 
+    def result(self, timeout_s: float | None = None, *, rank: int = 0) -> Any:
+        """Wait, and give what the function returned in one rank. Raises ClientError if it did not, TimeoutError."""
+        self.wait(timeout_s)
+        detail = self.detail()
+        row = detail["job"]
+        if row["state"] != "completed":
+            raise ClientError(_how_it_ended(detail), f"phalanx why {self.id}; phalanx logs {self.id}")
+        file = Path(str(detail.get("run_dir"))) / RESULT.format(rank=rank)
+        try:
+            told = json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            why = f"job {self.id} left no result of rank {rank}: it is a command, or its run directory is gone"
+            raise ClientError(why, f"phalanx logs {self.id}", code="not_found") from None
+        if "error" in told:
+            raise ClientError(str(told["error"]), "return numbers, texts, lists and mappings; write the rest to a file")
+        return told["value"]
+
     def _get(self, verb: str = "", query: Mapping[str, object] | None = None, timeout_s: float = 60.0) -> Any:
         with closing(open_daemon()) as daemon:
             daemon.patience_s = _POLL_S
@@ -114,6 +136,15 @@ class Job:
         return f"<table><caption><b>{row['id']} {escape(row['name'])}</b></caption>{body}</table>"
 
 
+def _how_it_ended(detail: Mapping[str, Any]) -> str:
+    """The state, why, and the last lines of who failed first."""
+    row = detail["job"]
+    reason = (row.get("reason") or {}).get("message")
+    lines = (detail.get("failure") or {}).get("lines") or ()
+    told = "".join(f"\n  | {line}" for line in lines)
+    return f"job {row['id']} {row['state']}{f': {reason}' if reason else ''}{told}"
+
+
 def _sizes(row: Mapping[str, Any]) -> str:
     low, high = row["members_min"], row["members_max"]
     return str(high) if low == high else f"{row['members']} of {low} to {high}"
@@ -132,8 +163,13 @@ def submit(
     """Submit a command (a list of words, or one line for the shell) or a function; a daemon is started if needed.
 
     `gpus` is a number, a share of one, or a pair for an elastic job. `args` and `kwargs` go to a function and
-    must be JSON. Options are those of `phalanx submit`: name, time, queue, priority, after, deadline, ...
+    must be JSON, and so must what it returns (`Job.result`). Options are those of `phalanx submit`: name, time,
+    queue, priority, after, deadline, ...
     """
+    importing = getattr(sys.modules.get("__main__"), IMPORTING, None)
+    if importing is not None:
+        why = f"{importing} submits a job whenever it is imported, and a job of it imports it for its function"
+        raise UsageError(why, "put what submits under: if __name__ == '__main__':")
     command, settings = _command_of(what, args, kwargs or {})
     settings += [f"{name}={value}" for name, value in (env or {}).items()]
     notes: list[str] = []
@@ -153,11 +189,9 @@ def submit(
 
 def _wish_of(gpus: Gpus | None, members: int | None, env: Sequence[str], options: Mapping[str, Any]) -> JobRequest:
     told = {key: _as_written(key, value) for key, value in options.items() if value is not None}
-    unknown = next((key for key in told if key not in JobRequest.__dataclass_fields__ or key == "env"), None)
+    unknown = next((key for key in told if key not in OPTIONS), None)
     if unknown is not None:
-        raise UsageError(
-            f"submit() has no option {unknown!r}", f"choose of {', '.join(JobRequest.__dataclass_fields__)}"
-        )
+        raise UsageError(f"submit() has no option {unknown!r}", f"choose of {', '.join(OPTIONS)}")
     shape = ":".join(map(str, gpus)) if isinstance(gpus, tuple) else None if gpus is None else str(gpus)
     return JobRequest(
         **{**told, "gpus": shape, "members": None if members is None else str(members), "env": tuple(env)}
@@ -184,39 +218,7 @@ def _named(wish: JobRequest, name: str) -> JobRequest:
 def _command_of(what: What, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """The words to run, and variables they need."""
     if callable(what):
-        return _command_of_function(what, args, kwargs), []
+        return command_of_function(what, args, kwargs), []
     if args or kwargs:
         raise UsageError("args and kwargs go to a function, and this is a command", "write them into the command")
     return (["/bin/sh", "-c", what] if isinstance(what, str) else [str(word) for word in what]), []
-
-
-def _command_of_function(function: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    module = str(getattr(function, "__module__", None) or "")
-    name = str(getattr(function, "__qualname__", ""))
-    _check_importable(function, module, name)
-    top = sys.modules.get(module.partition(".")[0])
-    file = getattr(top, "__file__", None)
-    # The folder in which the module was found here may not be on the path there.
-    folder = str(Path(file).absolute().parents[1 if Path(file).name == "__init__.py" else 0]) if file else None
-    told = {"args": list(args), "kwargs": dict(kwargs), "path": [folder] if folder else []}
-    try:
-        text = json.dumps(told)
-    except (TypeError, ValueError) as bad:
-        why = f"the arguments of {name} are not JSON: {bad}"
-        raise UsageError(why, "pass numbers, texts, lists and mappings; write the rest to a file") from None
-    return [sys.executable, "-m", "phalanx.client.call", f"{module}:{name}", text]
-
-
-def _check_importable(function: Callable[..., object], module: str, name: str) -> None:
-    """A member imports the function by its name, so it must be found there: no lambdas, nothing of a notebook cell."""
-    hint = "put it into a file, as train.py, and: from train import main; phalanx.submit(main)"
-    if module in ("", "__main__"):
-        raise UsageError(f"{name or 'the function'} lives in this script or notebook, which a job cannot import", hint)
-    if "<" in name or not name:
-        what = f"{module}.{name}" if name else f"a {type(function).__name__}"
-        raise UsageError(f"{what} has no name by which a job could import it", hint)
-    found: Any = import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is not function:
-        raise UsageError(f"{module}.{name} is something else when it is imported", hint)

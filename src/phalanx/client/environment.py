@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,9 @@ _NAMED: Final = 3
 _BASICS: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG")
 _NAME = re.compile(r"[^=\0]+")
 _KIB: Final = 1024
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+#: Spaces, pipes and the like in what should be the name of a program.
+_SHELL_WORDS = re.compile(r"[\s;&|<>`]|\$\(")
 
 
 def choose_env(environ: Mapping[str, str], settings: Iterable[str], *, clean: bool, notes: list[str]) -> dict[str, str]:
@@ -78,23 +82,44 @@ def check_command(command: Sequence[str], env: Mapping[str, str], cwd: str) -> N
     if not all(_is_utf8(word) for word in command):
         raise UsageError("a word of the command is not UTF-8", "rename the file, or start it through a script")
     program = command[0]
+    _check_shell_words(command, env, cwd)
     if "/" in program:
         _check_file(Path(cwd) / program, program)
     elif find_program(program, env, cwd) is None:
         _refuse_missing(program, cwd)
 
 
+def _check_shell_words(command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    """Refuse what only a shell would understand: several commands in one word, or variables before one."""
+    program = command[0]
+    if _ASSIGNMENT.fullmatch(program) and find_program(program, env, cwd) is None:
+        rest = [word for word in command if not _ASSIGNMENT.fullmatch(word)]
+        settings = [word for word in command[: len(command) - len(rest)] if _ASSIGNMENT.fullmatch(word)]
+        options = " ".join(f"--env {shlex.quote(word)}" for word in settings)
+        behind = shlex.join(rest) if rest else "COMMAND"
+        raise UsageError(f"{program} sets a variable, which only a shell does", f"phalanx submit {options} -- {behind}")
+    if not _SHELL_WORDS.search(program) or (Path(cwd) / program).exists():
+        return
+    if len(command) == 1:
+        why = f"{program!r} is a line for a shell, and is not run by one"
+        raise UsageError(why, f"phalanx submit -- bash -c {shlex.quote(program)}")
+    raise UsageError(
+        f"there is no command {program!r}: it looks like several words", f"phalanx submit -- {' '.join(command)}"
+    )
+
+
 def find_program(program: str, env: Mapping[str, str], cwd: str) -> Path | None:
     """Where a word is found on the path of an environment."""
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         file = Path(cwd) / (folder or ".") / program
-        if file.is_file() and os.access(file, os.X_OK):
+        # Not by `Path.is_file`, which raises where a folder may not be searched; a shell passes such a folder over.
+        if os.path.isfile(file) and os.access(file, os.X_OK):  # noqa: PTH113
             return file
     return None
 
 
 def _check_file(file: Path, program: str) -> None:
-    if not file.exists():
+    if not os.path.exists(file):  # noqa: PTH110 - also where a folder on the way may not be searched
         raise UsageError(f"there is no file {program}", "write the path of a program, or its name if it is on the PATH")
     if file.is_dir():
         raise UsageError(f"{program} is a directory, not a program", "name a program in it")
@@ -103,7 +128,7 @@ def _check_file(file: Path, program: str) -> None:
 
 
 def _refuse_missing(program: str, cwd: str) -> None:
-    if (Path(cwd) / program).is_file():
+    if os.path.isfile(Path(cwd) / program):  # noqa: PTH113 - as above
         raise UsageError(
             f"there is no command {program!r} on the PATH, but a file of that name", _how_to_start(program)
         )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
-from phalanx.client.shape import after_wrappers, choose_shape
+from phalanx.client.launchers import after_wrappers
+from phalanx.client.shape import choose_shape
 from phalanx.client.times import begin_of, length_of, seconds_of, until_of
 
 ARRAY_MOST: Final = 100_000
 NAME_CHARS_MAX: Final = 128
+#: Key of a job on its way: a queue that may or may not be there, which only the daemon can tell.
+PARTITION: Final = "partition"
 _PRIORITY_MOST: Final = 1_000_000_000
 _BLOCK = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 #: Programs whose script names a job better than they do.
@@ -53,6 +57,7 @@ class JobRequest:
     allow_infeasible: bool = False
     progress_regex: str | None = None
     topology: str | None = None
+    partition: str | None = None  # Slurm's: the queue of that name, if there is one
 
 
 def overlay(below: JobRequest, above: JobRequest) -> JobRequest:
@@ -70,7 +75,7 @@ def make_submissions(
     env = choose_env(environ, wish.env, clean=wish.clean_env, notes=notes)
     check_command(command, env, cwd)
     shape = choose_shape(
-        wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=command, notes=notes
+        wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=command, cwd=cwd, notes=notes
     )  # fmt: skip
     job = {
         "name": check_name(wish.name or name_of(command)),
@@ -86,8 +91,9 @@ def spread(job: dict[str, Any], array: str | None) -> list[dict[str, Any]]:
     if array is None:
         return [job]
     indices, at_most = parse_array(array)
+    key = os.urandom(6).hex()  # two arrays of one name are two, and one that is sent in parts is one
     # The daemon sets PHALANX_ARRAY_INDEX: all elements of an array are sent with one and the same environment.
-    return [{**job, "array": {"index": index, "of": job["name"], "at_most": at_most}} for index in indices]
+    return [{**job, "array": {"index": index, "of": job["name"], "at_most": at_most, "key": key}} for index in indices]
 
 
 def gang_of(wish: JobRequest) -> dict[str, Any]:
@@ -130,8 +136,25 @@ def options_of(wish: JobRequest) -> dict[str, Any]:
         "singleton": wish.singleton,
         "allow_infeasible": wish.allow_infeasible,
         "hold": wish.hold,
+        PARTITION: wish.partition if wish.queue is None else None,
     }
     return {key: value for key, value in said.items() if value}
+
+
+def settle_partition(job: dict[str, Any], queues: Collection[str], notes: list[str]) -> dict[str, Any]:
+    """A job as the daemon takes it: in the queue that is called like its partition, or in the default with a word."""
+    rest = {key: value for key, value in job.items() if key != PARTITION}
+    if PARTITION not in job:
+        return rest
+    names = [name.strip() for name in str(job[PARTITION]).split(",")]
+    queue = next((name for name in names if name in queues), None)
+    if queue is None:
+        known = ", ".join(sorted(queues))
+        notes.append(
+            f"--partition={job[PARTITION]} is no queue here, so it goes to the default one; there are: {known}"
+        )
+        return rest
+    return {**rest, "gang": {**rest["gang"], "queue": queue}}
 
 
 def name_of(command: Sequence[str]) -> str:

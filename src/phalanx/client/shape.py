@@ -7,26 +7,16 @@ in thousandths of a device: `-g 0.5` is one member with half of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from phalanx.client.daemon_errors import UsageError
+from phalanx.client.launchers import CalledLauncher, find_called_launcher
 
 _WHOLE: Final = 1000
 _RANGE_PARTS: Final = 2
 _AMOUNT = re.compile(r"\d{1,9}(?:\.\d*)?|\.\d+")
 _COUNT = re.compile(r"\d{1,9}")
-_PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?")
-
-#: Programs that start the ranks of a machine themselves, and modules of Python that do.
-LAUNCHERS: Final = frozenset({"torchrun", "accelerate", "deepspeed"})
-_LAUNCHER_MODULES: Final = {
-    "torch.distributed.run": "torch.distributed.run",
-    "torch.distributed.launch": "torch.distributed.launch",
-    "accelerate.commands.launch": "accelerate",
-    "deepspeed.launcher.runner": "deepspeed",
-}
 
 
 def choose_shape(
@@ -36,24 +26,16 @@ def choose_shape(
     cpus: str | None = None,
     memory: str | None = None,
     command: Sequence[str] = (),
+    cwd: str = ".",
     notes: list[str],
 ) -> dict[str, Any]:
     """`members` and `each` of a gang; what was decided beyond what was said goes to the notes."""
     if gpus is None and not (cpus or memory):
         # A job that says nothing wants a GPU a member: this is what the machine is for.
         gpus = members or "1"
-    launcher = find_launcher(command)
-    if launcher and members is None and gpus is not None:
-        if ":" in gpus:
-            low, _, high = gpus.partition(":")
-            notes.append(
-                f"{launcher} is started once per GPU, since -g {gpus} is elastic; for one start with all of them: "
-                f"-n 1 -g {high.partition(':')[0] or low}"
-            )
-        else:
-            members = "1"
-            if gpus != "1":
-                notes.append(f"{launcher} starts its own ranks: one member with {gpus} GPUs (-n 1; per GPU: -n {gpus})")
+    called = find_called_launcher(command, cwd)
+    if called is not None and members is None and gpus is not None:
+        members = _choose_starts(called, gpus, notes)
     shape = _members_alone(members) if gpus is None else _divide(gpus, members)
     each = shape["each"]
     if cpus:
@@ -63,31 +45,39 @@ def choose_shape(
     return shape
 
 
-def find_launcher(command: Sequence[str]) -> str | None:
-    """The launcher that a command begins with, if it is a known one."""
-    words = after_wrappers(command)
-    if not words:
+def _choose_starts(called: CalledLauncher, gpus: str, notes: list[str]) -> str | None:
+    """Members for something that starts its own ranks: one with all GPUs, as far as that can be meant."""
+    once = gpus.rpartition(":")[2] if gpus.count(":") == 1 else gpus.split(":")[1] if ":" in gpus else gpus
+    if ":" in gpus:
+        who = f"{called.within}, which calls {called.launcher}," if called.within else called.launcher
+        notes.append(
+            f"{who} is started once per GPU, since -g {gpus} is elastic; for one start with all of them: -n 1 -g {once}"
+        )
         return None
-    program = PurePosixPath(words[0]).name
-    if program in LAUNCHERS:
-        return program
-    if _PYTHON.fullmatch(program):
-        rest = [word for word in words[1:] if word not in ("-u", "-O", "-I", "-P", "-B")]
-        if len(rest) >= _RANGE_PARTS and rest[0] == "-m":
-            return _LAUNCHER_MODULES.get(rest[1])
-    return None
+    if not called.sure:
+        if gpus != "1":
+            notes.append(
+                f"{called.within} seems to call {called.launcher}, which starts its own ranks, and is started once "
+                f"per GPU; for one start with all of them: -n 1 -g {gpus}"
+            )
+        return None
+    if gpus != "1":
+        notes.append(f"{called} starts its own ranks: one member with {gpus} GPUs (-n 1; per GPU: -n {gpus})")
+    return "1"
 
 
-def after_wrappers(command: Sequence[str]) -> list[str]:
-    """The command without `env A=b` or `uv run` in front of it."""
-    words = list(command)
-    if words[:2] == ["uv", "run"]:
-        return words[2:]
-    if words and PurePosixPath(words[0]).name == "env":
-        words = words[1:]
-        while words and "=" in words[0] and not words[0].startswith("-"):
-            words = words[1:]
-    return words
+def shape_text(gang: Mapping[str, Any], *, times: str = "×") -> str:
+    """What a gang is in a few words: "4 ranks × 1 GPU", "2 to 8 ranks × 1 GPU", "1 rank × 4 GPUs"."""
+    roles = gang.get("roles")
+    if isinstance(roles, (list, tuple)):
+        parts = [shape_text(role, times=times) for role in roles if isinstance(role, Mapping)]
+        return " + ".join(part for part in parts if part)
+    sizes, each = gang.get("members", 1), gang.get("each")
+    low, high = (sizes.get("min", 1), sizes.get("max", "")) if isinstance(sizes, Mapping) else (sizes, sizes)
+    count = f"{low}" if low == high else f"{low} to {high}"
+    gpu = each.get("gpu", 0) if isinstance(each, Mapping) else 0
+    what = f"{gpu} GPU{'' if gpu == 1 or (isinstance(gpu, float) and gpu < 1) else 's'}" if gpu else "no GPU"
+    return f"{count} rank{'' if count == '1' else 's'} {times} {what}"
 
 
 def _divide(gpus: str, members: str | None) -> dict[str, Any]:
@@ -180,7 +170,8 @@ def _check_whole(low: int, high: int, gpus: str) -> None:
 def _thousandths(text: str, option: str) -> int:
     whole, _, part = text.partition(".")
     if len(part.rstrip("0")) > 3:
-        raise UsageError(f"{option} {text} is finer than a thousandth of a GPU", f"write {option} {float(text):.3f}")
+        near = max(0.001, float(text))
+        raise UsageError(f"{option} {text} is finer than a thousandth of a GPU", f"write {option} {near:.3f}")
     return int(whole or "0") * _WHOLE + int(f"{part:0<3}"[:3])
 
 

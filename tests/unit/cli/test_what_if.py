@@ -279,7 +279,7 @@ def test_every_key_of_the_answer_is_documented(state):
 # ---- mistakes
 
 MISTAKES = {
-    (): "there is no state to ask about",
+    ("--at", "1h"): "--at belongs to --from SCENARIO, which makes a state; the daemon has one already",
     ("{state}", "--at", "1h"): "--at belongs to --from SCENARIO",
     ("{state}", "--from", "{scenario}"): "keep one of them",
     ("--from", "{scenario}"): "--from needs --at",

@@ -7,36 +7,49 @@ from typing import Any
 
 import click
 
+from phalanx.cli.host.completing import complete_queue
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.sending import look_again, tell_accepted
-from phalanx.cli.host.talking import HostFailure, ref_argument, refs_argument, talking
+from phalanx.cli.host.talking import HostFailure, for_each, ref_argument, refs_argument, talking
 from phalanx.cli.host.text import clean, painted, sizes
 from phalanx.client.daemon import job_path
-from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.daemon_errors import RefusedError, UsageError
 from phalanx.client.job_request import check_name, check_priority, parse_topology
 from phalanx.client.shape import parse_members
 
 _SHORT = output_option("table", "json")
+_LINES_MAX = 40
 
 
-def _act(verb: str, refs: Sequence[str], output: str, said: str, body: Mapping[str, Any] | None = None) -> None:
-    """Do it to each; one that fails does not keep the others from it, but decides the exit code."""
-    rows, failed = [], None
+def _act_on_all(verb: str, refs: Sequence[str], output: str, said: str) -> None:
+    """Do it to all of them in one step; one that is refused does not keep it from the others, but decides the code."""
     with talking() as daemon:
-        for ref in refs:
-            try:
-                rows.append(daemon.post(job_path(ref, verb), body))
-            except ClientError as bad:
-                failed = failed or bad
-                if len(refs) > 1 and bad is not failed:
-                    HostFailure(bad).show()
-    if output == "json":
-        dump(rows if len(refs) > 1 else rows[0] if rows else None)
-    else:
-        for row in rows:
-            click.echo(f"{row['id']} {clean(row['name'])}  {painted(row['state'])}  {said}".rstrip())
-    if failed is not None:
-        raise HostFailure(failed)
+        told = daemon.post(f"/v1/{verb}", {"jobs": list(refs)})
+    rows, refused = told["jobs"], [_error_of(each) for each in told.get("refused") or ()]
+    if output == "json" and (rows or len(refs) > 1):
+        dump(rows if len(refs) > 1 or len(rows) > 1 else rows[0])
+    elif output != "json":
+        _tell(rows, said)
+    for bad in refused[1:]:
+        HostFailure(bad).show()
+    if refused:
+        raise HostFailure(refused[0])
+
+
+def _error_of(told: Mapping[str, Any]) -> RefusedError:
+    error = told["error"]
+    return RefusedError(error["message"], error.get("hint") or "", code=error["code"], details=error.get("details"))
+
+
+def _tell(rows: Sequence[Mapping[str, Any]], said: str) -> None:
+    """A line for each; many in one state are told as one."""
+    states = {row["state"] for row in rows}
+    if len(rows) > _LINES_MAX and len(states) == 1:
+        shown = f"{rows[0]['id']} {clean(rows[0]['name'])} … {rows[-1]['id']} {clean(rows[-1]['name'])}"
+        click.echo(f"{len(rows):,} jobs: {shown}  {painted(states.pop())}  {said}".rstrip())
+        return
+    for row in rows:
+        click.echo(f"{row['id']} {clean(row.get('array') or row['name'])}  {painted(row['state'])}  {said}".rstrip())
 
 
 @click.command()
@@ -47,8 +60,9 @@ def cancel(refs: tuple[str, ...], output: str) -> None:
 
     \b
     phalanx cancel 12 sweep
+    phalanx cancel 36-39 "arr[0-3]"
     """
-    _act("cancel", refs, output, "")
+    _act_on_all("cancel", refs, output, "")
 
 
 @click.command()
@@ -60,7 +74,7 @@ def hold(refs: tuple[str, ...], output: str) -> None:
     \b
     phalanx hold 12
     """
-    _act("hold", refs, output, "held; phalanx release lets it start")
+    _act_on_all("hold", refs, output, "held; phalanx release lets it start")
 
 
 @click.command()
@@ -72,7 +86,7 @@ def release(refs: tuple[str, ...], output: str) -> None:
     \b
     phalanx release 12
     """
-    _act("release", refs, output, "released")
+    _act_on_all("release", refs, output, "released")
 
 
 @click.command()
@@ -85,8 +99,8 @@ def retry(ref: str, output: str) -> None:
     phalanx retry 12
     """
     with talking() as daemon:
-        accepted = look_again(daemon, [daemon.post(job_path(ref, "retry"))])
-    tell_accepted(accepted, output, many=False, dry_run=False)
+        accepted = look_again(daemon, for_each(ref, lambda each: daemon.post(job_path(each, "retry"))))
+    tell_accepted(accepted, output, many=len(accepted) > 1, dry_run=False)
 
 
 @click.command()
@@ -112,11 +126,26 @@ def resize(ref: str, size: str | None, to: str | None, least: int | None, output
     if least is not None:
         body["min"] = least
     with talking() as daemon:
-        row = daemon.post(job_path(ref, "resize"), body)
+        rows = for_each(ref, lambda each: daemon.post(job_path(each, "resize"), body))
     if output == "json":
-        dump(row)
+        dump(rows if len(rows) > 1 else rows[0])
         return
-    click.echo(f"{row['id']} {clean(row['name'])}  {painted(row['state'])}  members {sizes(row)}")
+    for row in rows:
+        click.echo(f"{row['id']} {clean(row['name'])}  {painted(row['state'])}  {_resized(row, wanted, least)}")
+
+
+def _resized(row: dict[str, Any], wanted: str | None, least: int | None) -> str:
+    """What comes of it: the size it has now is the old one until its members have made room."""
+    if wanted is None:
+        return f"may start with {least}: members {sizes(row)}"
+    if wanted == "auto":
+        return f"members {sizes(row)}; the scheduler chooses its size again"
+    now = row.get("members") or 0
+    if not now:
+        return f"will start with {wanted} of {row['members_min']}:{row['members_max']} members"
+    if now == int(wanted):
+        return f"has {wanted} members, and keeps them"
+    return f"{'grows' if int(wanted) > now else 'shrinks'} from {now} to {wanted} members; phalanx why {row['id']}"
 
 
 @click.command()
@@ -124,10 +153,12 @@ def resize(ref: str, size: str | None, to: str | None, least: int | None, output
 @click.option("-p", "--priority", type=int, help="Priority inside the queue.")
 @click.option("-t", "--time", "walltime", metavar="LENGTH", help="How long it runs, for planning.")
 @click.option("--name", help="Another name.")
-@click.option("-q", "--queue", help="Another queue.")
+@click.option("-q", "--queue", help="Another queue.", shell_complete=complete_queue)
 @click.option("-n", "--members", metavar="N", help="Members: 4, or a range 2:8.")
 @click.option("--topology", metavar="LEVEL", help="require:LEVEL, prefer:LEVEL, or none.")
 @click.option("--deadline", metavar="WHEN", help="To be done by.")
+@click.option("--kill-after", metavar="LENGTH", help="Kill it after so long.")
+@click.option("--preemptible/--no-preemptible", default=None, help="May be stopped for more urgent jobs.")
 @_SHORT
 def edit(
     ref: str,
@@ -138,6 +169,8 @@ def edit(
     members: str | None,
     topology: str | None,
     deadline: str | None,
+    kill_after: str | None,
+    preemptible: bool | None,
     output: str,
 ) -> None:
     """Change a pending job.
@@ -156,17 +189,19 @@ def edit(
             "members": None if members is None else parse_members(members),
             "topology": None if topology in (None, "none") else parse_topology(topology),
             "deadline": None if deadline is None else until_of(deadline),
+            "kill_after": None if kill_after is None else length_of(kill_after, "--kill-after"),
+            "preemptible": preemptible,
         }
         body = {key: value for key, value in wanted.items() if value is not None}
         if topology == "none":
             body["topology"] = None  # takes the wish back
         if not body:
             raise UsageError("edit changes nothing", "phalanx edit 12 --priority 5; phalanx edit --help")
-        row = daemon.post(job_path(ref), body, method="PATCH")
+        rows = for_each(ref, lambda each: daemon.post(job_path(each), body, method="PATCH"))
     if output == "json":
-        dump(row)
+        dump(rows if len(rows) > 1 else rows[0])
         return
-    click.echo(f"{row['id']} {clean(row['name'])}  {painted(row['state'])}  changed: {', '.join(body)}")
+    _tell(rows, f"changed: {', '.join(body)}")
 
 
 @click.command()
@@ -182,4 +217,9 @@ def preempt(ref: str, drill: bool, output: str) -> None:
     if not drill:
         why = "only the scheduler preempts for real"
         raise HostFailure(UsageError(why, f"phalanx preempt --drill {ref}, or phalanx cancel {ref}"))
-    _act("preempt", [ref], output, f"drill begun; watch it: phalanx events, phalanx logs -f {ref}", {"drill": True})
+    with talking() as daemon:
+        rows = for_each(ref, lambda each: daemon.post(job_path(each, "preempt"), {"drill": True}))
+    if output == "json":
+        dump(rows if len(rows) > 1 else rows[0])
+        return
+    _tell(rows, f"drill begun; watch it: phalanx events, phalanx logs -f {ref}")

@@ -10,9 +10,9 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.listing import dump, output_option
-from phalanx.cli.host.talking import note, talking
+from phalanx.cli.host.talking import complete_ref, for_each, note, talking
 from phalanx.cli.host.text import clean, data_text, exact
-from phalanx.client.daemon import Daemon
+from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import UnreachableError
 
 AGAIN_S: Final = 0.5
@@ -23,9 +23,11 @@ AGAIN_S_MAX: Final = 60.0
 @click.option(
     "--since", type=click.IntRange(min=0), metavar="SEQ", help="From this event on; else from the first kept."
 )
-@click.option("--job", type=int, help="Only of this job.")
+@click.option(
+    "--job", metavar="JOB", help="Only of this job; of an array, of all its jobs.", shell_complete=complete_ref
+)
 @output_option("table", "jsonl")
-def events(since: int | None, job: int | None, output: str) -> None:
+def events(since: int | None, job: str | None, output: str) -> None:
     """Print what happens to jobs as it happens, until Ctrl-C.
 
     The stream goes on when the daemon is restarted, without a gap.
@@ -34,14 +36,22 @@ def events(since: int | None, job: int | None, output: str) -> None:
     phalanx events -o jsonl | jq .event
     """
     with talking() as daemon, contextlib.suppress(KeyboardInterrupt):
+        wanted = None if job is None else _find_ids(daemon, job)
         for event in follow(daemon, since or 0):
-            if job is not None and event.get("job") != job:
+            if wanted is not None and event.get("job") not in wanted:
                 continue
             if output == "jsonl":
                 dump(event)
             else:
                 words = [exact(event.get("at")), str(event.get("job") or "-"), clean(event.get("event"))]
                 click.echo("  ".join([*words, data_text(event.get("data"))]).rstrip())
+
+
+def _find_ids(daemon: Daemon, job: str) -> set[int]:
+    """Ids need no look: events of a job may be kept longer than the job is known."""
+    if job.isdecimal():
+        return {int(job)}
+    return {int(number) for number in for_each(job, lambda each: daemon.get(job_path(each))["job"]["id"])}
 
 
 def follow(daemon: Daemon, since: int) -> Iterator[dict[str, Any]]:

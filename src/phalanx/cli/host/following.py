@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -25,8 +25,18 @@ _COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _COLOUR_CODE = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 
 
-def read_whole(daemon: Daemon, ref: str, *, rank: int | None, tail: int | None, attempt: int | None, raw: bool) -> None:
+class Wanted(NamedTuple):
+    """Which part of a job's output, and how."""
+
+    rank: int | None = None  # None: all
+    tail: int | None = None
+    attempt: int | None = None  # None: the newest, and those that follow it
+    raw: bool = False
+
+
+def read_whole(daemon: Daemon, ref: str, wanted_part: Wanted) -> None:
     """What is there now, rank after rank."""
+    rank, tail, attempt, raw = wanted_part
     wanted = 0 if rank is None else rank
     ranks = 1
     several = False
@@ -47,15 +57,20 @@ def read_whole(daemon: Daemon, ref: str, *, rank: int | None, tail: int | None, 
         wanted += 1
 
 
+def print_log(text: bytes, rank: int | None, *, raw: bool) -> None:
+    """A whole log, every line with its rank if there are several."""
+    printer = _Printer(raw=raw)
+    printer.write(text, rank)
+    printer.flush(rank)
+
+
 class Follower:
     """Follows one job through its attempts."""
 
-    def __init__(
-        self, daemon: Daemon, ref: str, *, rank: int | None, tail: int | None, attempt: int | None, raw: bool
-    ) -> None:
+    def __init__(self, daemon: Daemon, ref: str, wanted: Wanted) -> None:
         """The name is looked up once: the id is what stays."""
-        self._daemon, self._rank, self._tail, self._raw = daemon, rank, tail, raw
-        self._only = attempt
+        self._daemon = daemon
+        self._rank, self._tail, self._only, self._raw = wanted
         daemon.patience_s = PATIENCE_S
         job = self._look(ref)
         self.id = int(job["id"])

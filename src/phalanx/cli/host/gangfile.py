@@ -46,7 +46,9 @@ def _read_gangs(file: Path, notes: list[str]) -> list[Any]:
     from phalanx.control.spec.reader import parse_text
 
     try:
-        tree = _plain(parse_text(file.read_text(encoding="utf-8"), str(file), file.suffix))
+        raw = parse_text(file.read_text(encoding="utf-8"), str(file), file.suffix)
+        _check_keys(raw, file)
+        tree = _plain(raw)
     except OSError as bad:
         raise UsageError(f"{file}: cannot be read: {bad.strerror or bad}", "name a file that is there") from None
     except UnicodeDecodeError:
@@ -66,6 +68,22 @@ def _read_gangs(file: Path, notes: list[str]) -> list[Any]:
     if not isinstance(gangs, list) or not gangs:
         raise UsageError(f"{file}: gangs must be a list with something in it", "write gangs: [{name: A, ...}]")
     return gangs
+
+
+def _check_keys(raw: Any, file: Path) -> None:
+    """A key that nobody knows is named with its line, which the daemon is not told."""
+    from phalanx.control.spec.errors import BadInput, show, suggest
+    from phalanx.control.spec.gangs import GANG_KEYS
+
+    tree = raw.value if isinstance(raw.value, dict) else {}
+    gangs = tree["gangs"].value if "gangs" in tree else [raw]
+    known = {*GANG_KEYS, *_JOB_KEYS, *_SIMULATED}
+    for gang in gangs if isinstance(gangs, list) else ():
+        for key, inner in gang.value.items() if isinstance(gang.value, dict) else ():
+            if key not in known:
+                raise BadInput(
+                    f"has the unknown key {show(key)}; {suggest(key, sorted(known))}", file=str(file), line=inner.line
+                )
 
 
 def _make_jobs(wish: JobRequest, entry: Tree, place: str, notes: list[str]) -> list[Tree]:

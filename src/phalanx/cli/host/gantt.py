@@ -19,10 +19,13 @@ _WIDTH: Final = 72
 _NAMED: Final = 24
 _SHORT_S: Final = 900
 _AHEAD: Final = timedelta(seconds=10)
+#: Starts are drawn so many times as far ahead as there is past, and so far in any case.
+_AHEAD_TIMES: Final = 4
+_AHEAD_LEAST: Final = timedelta(minutes=5)
 _COLOURS: Final = ("cyan", "green", "yellow", "magenta", "blue", "red")
 #: Ended, running, forecast, idle, now.
-_BLOCKS: Final = {"past": "▒", "running": "█", "forecast": "░", "idle": "·", "now": "│"}
-_ASCII: Final = {"past": "=", "running": "#", "forecast": "-", "idle": ".", "now": "|"}
+_BLOCKS: Final = {"past": "▒", "running": "█", "forecast": "░", "idle": "·", "now": "│", "edge": "▐"}
+_ASCII: Final = {"past": "=", "running": "#", "forecast": "-", "idle": ".", "now": "|", "edge": "["}
 
 Bar = dict[str, Any]
 
@@ -90,7 +93,8 @@ def _make_axis(bars: Sequence[Bar], here: datetime, width: int) -> _Axis:
     ends = [at for bar in bars if (at := instant(bar.get("end")))]
     first = min([*starts, here])
     # Beyond the last expected start only guesses of ends lie ahead, and they may be hours away.
-    seen = max([*starts, here])
+    # And not further than the past allows: one start hours away would squeeze all that runs into nothing.
+    seen = min(max([*starts, here]), here + max(_AHEAD_TIMES * (here - first), _AHEAD_LEAST))
     enough = max(seen + (seen - first) / 2, here + (here - first) / 4, here + _AHEAD)
     return _Axis(first, min(enough, max([*ends, here + (here - first) / 4, here + _AHEAD])), width)
 
@@ -110,11 +114,15 @@ def _draw_row(bars: Sequence[Bar], axis: _Axis, here: datetime, glyphs: dict[str
     for bar in bars:
         start, end = instant(bar["start"]), instant(bar.get("end")) or axis.last
         assert start is not None
+        if start > axis.last:
+            continue  # in the list below, and beyond the picture
         left = min(axis.column(start), axis.width - 1)
-        right = max(left + 1, axis.column(end))  # nothing that runs is invisible
+        right = max(left + 1, axis.column(min(end, axis.last)))  # nothing that runs is invisible
         glyph = glyphs.get(str(bar.get("kind")), glyphs["running"])
         cells[left:right] = glyph * (right - left)
         colours[left:right] = [_COLOURS[int(bar["job"]) % len(_COLOURS)]] * (right - left)
+        if right - left > 1 and left and cells[left - 1] == glyph:
+            cells[left] = glyphs["edge"]  # or without colours two of one kind would be one
         label = str(bar["job"])
         if len(label) + 2 <= right - left:
             cells[left + 1 : left + 1 + len(label)] = label

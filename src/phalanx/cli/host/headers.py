@@ -16,6 +16,7 @@ from phalanx.cli.host.options import parse_words
 from phalanx.cli.host.sbatch import Translation
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.job_request import JobRequest, overlay
+from phalanx.client.launchers import find_in_text
 
 
 def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes: list[str]) -> JobRequest:
@@ -31,8 +32,9 @@ def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes:
             slurm.take(words, place)
     if all(kind == "PHALANX" for kind, _, _ in headers):
         return ours
-    _tell_of_variables(Path(script), notes)
-    return overlay(slurm.finish(script), ours)
+    body = _read_body(Path(script))
+    _tell_of_variables(script, body, notes)
+    return overlay(slurm.finish(script, None if "srun " in body else find_in_text(body)), ours)
 
 
 def _split(rest: str, place: str) -> list[str]:
@@ -63,12 +65,16 @@ _VARIABLES = {
 }
 
 
-def _tell_of_variables(script: Path, notes: list[str]) -> None:
+def _read_body(script: Path) -> str:
+    """The script without its comments."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return
-    body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        return ""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def _tell_of_variables(script: str, body: str, notes: list[str]) -> None:
     for foreign, here in _VARIABLES.items():
         if f"${foreign}" in body or f"${{{foreign}" in body:
             notes.append(f"{script} reads {foreign}, which is not set here; {here} is")

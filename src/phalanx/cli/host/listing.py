@@ -8,10 +8,17 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from phalanx.cli.host.text import clean, table
+from phalanx.cli.failure import AS_JSON
+from phalanx.cli.host.completing import complete_columns
+from phalanx.cli.host.text import clean, shorten, table, width
 from phalanx.client.daemon_errors import UsageError
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "csv")
+
+_GAP: Final = 2
+_LAST_LEAST: Final = 24
+_LAST_BARE: Final = 8
+_NAME_LEAST: Final = 12
 
 Row = dict[str, Any]
 
@@ -31,15 +38,39 @@ class Column(NamedTuple):
 
 
 def output_option(*formats: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """`-o`, with what a verb can print."""
-    kinds = click.Choice(formats or FORMATS)
-    return click.option("-o", "--output", type=kinds, default="table", help="How to print it.", show_default=True)
+    """`-o`, with what a verb can print, and `--json`, which says the same as `-o json` everywhere."""
+    kinds = formats or FORMATS
+    program = "json" if "json" in kinds else "jsonl"
+
+    def note_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            context.meta[AS_JSON] = True
+
+    def choose(context: click.Context, parameter: click.Parameter, value: str) -> str:
+        return program if context.meta.get(AS_JSON) else value
+
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
+        function = click.option(
+            "--json",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=note_json,
+            help=f"The same as -o {program}.",
+        )(function)
+        return click.option(
+            *("-o", "--output"), type=click.Choice(kinds), default="table", callback=choose, help="How to print it.",
+            show_default=True,
+        )(function)  # fmt: skip
+
+    return decorate
 
 
 def columns_option(function: Callable[..., object]) -> Callable[..., object]:
     """`--columns` and `--no-headers`."""
     function = click.option("--no-headers", is_flag=True, help="Without the first line.")(function)
-    return click.option("--columns", help="Only these columns, separated by commas.")(function)
+    about = "Only these columns, separated by commas."
+    return click.option("--columns", help=about, shell_complete=complete_columns)(function)
 
 
 def dump(value: object) -> None:
@@ -58,9 +89,15 @@ def choose_columns(named: str | None, known: Sequence[Column], usual: Sequence[s
 
 
 def print_rows(
-    rows: Sequence[Row], columns: Sequence[Column], output: str, *, headers: bool = True, none: str = ""
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    output: str,
+    *,
+    headers: bool = True,
+    none: str = "",
+    fits: bool = False,
 ) -> None:
-    """The rows in one of the formats; `none` is said beside an empty table."""
+    """The rows in one of the formats; `none` is said beside an empty table. `fits`: cut to a terminal's width."""
     if output == "json":
         dump(rows)
     elif output == "jsonl":
@@ -69,22 +106,57 @@ def print_rows(
     elif output == "csv":
         _print_csv(rows, columns, headers=headers)
     elif rows or not none:
-        print_table(rows, columns, headers=headers)
+        print_table(rows, columns, headers=headers, fits=fits)
     else:
         click.echo(none, err=True)
 
 
-def print_table(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool = True) -> None:
+def print_table(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool = True, fits: bool = False) -> None:
     """An aligned table; states have a colour where there is a terminal."""
-    click.echo("\n".join(make_table(rows, columns, headers=headers)))
+    columns_there = terminal_columns() if fits else None
+    click.echo("\n".join(make_table(rows, columns, headers=headers, columns_there=columns_there)))
 
 
-def make_table(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool = True) -> list[str]:
-    """The lines of a table."""
+def terminal_columns() -> int | None:
+    """How wide the terminal is that reads us; None: it is none, and programs want whole cells."""
+    import os
+    import sys
+
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def make_table(
+    rows: Sequence[Row], columns: Sequence[Column], *, headers: bool = True, columns_there: int | None = None
+) -> list[str]:
+    """The lines of a table, no longer than there are columns on the terminal, as far as that can be."""
     cells = [[column.show(row) for column in columns] for row in rows]
+    names = [column.name.upper() for column in columns]
+    if columns_there is not None:
+        cells = _cut(cells, names if headers else [], columns, columns_there)
     right = {at for at, column in enumerate(columns) if column.right}
     state = next((at for at, column in enumerate(columns) if column.name == "state"), None)
-    return table([column.name.upper() for column in columns] if headers else [], cells, right, state)
+    return table(names if headers else [], cells, right, state)
+
+
+def _cut(cells: list[list[str]], names: list[str], columns: Sequence[Column], there: int) -> list[list[str]]:
+    """Names give way down to a few characters, then the last column, which says most in its first words."""
+    if not cells:
+        return cells
+    widths = [max(map(width, column)) for column in zip(*([names] if names else []), *cells, strict=True)]
+    over = sum(widths) + _GAP * (len(widths) - 1) - there
+    last = len(widths) - 1
+    limits: dict[int, int] = {}
+    # A wide last column first, as long as it still says something; then long names; then the rest of it.
+    order = [(last, _LAST_LEAST), *((at, _NAME_LEAST) for at, column in enumerate(columns) if column.name == "name")]
+    for at, least in [*order, (last, _LAST_BARE)]:
+        give = min(over, max(0, limits.get(at, widths[at]) - least))
+        if give > 0:
+            limits[at] = limits.get(at, widths[at]) - give
+            over -= give
+    return [[shorten(cell, limits[at]) if at in limits else cell for at, cell in enumerate(row)] for row in cells]
 
 
 def _print_csv(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool) -> None:

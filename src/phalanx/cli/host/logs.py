@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from phalanx.cli.host.following import Follower, read_whole
-from phalanx.cli.host.talking import HostFailure, note, ref_argument, talking
-from phalanx.client.daemon import job_path
-from phalanx.client.daemon_errors import UsageError
+from phalanx.cli.host.following import Follower, Wanted, read_whole
+from phalanx.cli.host.resting import is_at_rest, logs_at_rest
+from phalanx.cli.host.talking import HostFailure, for_each, note, ref_argument, talking
+from phalanx.cli.host.text import clean
+from phalanx.client.daemon import Daemon, job_path
+from phalanx.client.daemon_errors import ClientError, UsageError
 
 
 def _rank(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -28,21 +32,40 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
 def logs(ref: str, follow: bool, rank: int | None, tail: int | None, attempt: int | None, raw: bool) -> None:
     """Show what a job printed, every line with its rank if there are several.
 
-    A job that has not started yet is waited for, and followed.
+    A job that has not started yet is waited for, and followed. While the daemon is
+    down, what has been printed so far is read from its state directory.
 
     \b
     phalanx logs -f --rank 0 12
     """
+    wanted = Wanted(rank, tail, attempt, raw)
+    if is_at_rest():
+        logs_at_rest(ref, wanted)
+        return
     with talking() as daemon:
-        waits = not follow and attempt is None and daemon.get(job_path(ref))["job"]["state"] in ("pending", "starting")
-        if waits:  # there is nothing to show yet, and whoever asks wants to see something
-            note(f"{ref} has not started; its output is shown when it does (Ctrl-C leaves it alone)")
-        if not follow and not waits:
-            read_whole(daemon, ref, rank=rank, tail=tail, attempt=attempt, raw=raw)
-            return
-        follower = Follower(daemon, ref, rank=rank, tail=tail, attempt=attempt, raw=raw)
-        try:
-            follower.follow()
-        except KeyboardInterrupt:
-            click.echo(f"\nstill there: phalanx logs -f {follower.id}", err=True)
-            raise SystemExit(130) from None
+        found = for_each(ref, lambda each: daemon.get(job_path(each))["job"])
+        for at, job in enumerate(found):
+            if len(found) > 1:  # as tail does it
+                click.echo(f"{chr(10) if at else ''}==> {job['id']} {clean(job.get('array') or job['name'])} <==")
+            _show(daemon, job, wanted, follow=follow)
+
+
+def _show(daemon: Daemon, job: dict[str, Any], wanted: Wanted, *, follow: bool) -> None:
+    """The output of one job; the id is what stays, whoever gets the name meanwhile."""
+    number = str(job["id"])
+    if wanted.attempt is not None and wanted.attempt > int(job["attempt"]):
+        had = f"{job['attempt']} so far" if job["attempt"] else "none so far"
+        why = f"job {number} has had no attempt {wanted.attempt}: {had}"
+        raise ClientError(why, f"phalanx logs {number}", code="not_found")
+    waits = not follow and wanted.attempt is None and job["state"] in ("pending", "starting")
+    if waits:  # there is nothing to show yet, and whoever asks wants to see something
+        note(f"{number} has not started; its output is shown when it does (Ctrl-C leaves it alone)")
+    if not follow and not waits:
+        read_whole(daemon, number, wanted)
+        return
+    follower = Follower(daemon, number, wanted)
+    try:
+        follower.follow()
+    except KeyboardInterrupt:
+        click.echo(f"\nstill there: phalanx logs -f {follower.id}", err=True)
+        raise SystemExit(130) from None

@@ -50,7 +50,13 @@ def nodes(output: str, columns: str | None, no_headers: bool) -> None:
     if output != "csv":
         for node in found:
             click.echo(_title(node))
-    print_rows(rows, chosen, output, headers=not no_headers, none="no GPUs; phalanx up --fake-gpus 8 makes some up")
+    print_rows(
+        rows,
+        chosen,
+        output,
+        headers=not no_headers,
+        none="no GPUs; phalanx down && phalanx up --fake-gpus 8 makes some up",
+    )
 
 
 def device_rows(found: list[Row]) -> list[Row]:

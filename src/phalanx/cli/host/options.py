@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.completing import complete_queue
+from phalanx.cli.host.talking import complete_ref
 from phalanx.client.job_request import JobRequest
 
 _OPTIONS: Final[tuple[Callable[[Callable[..., object]], Callable[..., object]], ...]] = (
@@ -21,9 +23,15 @@ _OPTIONS: Final[tuple[Callable[[Callable[..., object]], Callable[..., object]], 
     click.option("--warn", metavar="SIGNAL@LENGTH", help="With --kill-after: signal it before, as USR1@60s."),
     click.option("--begin", metavar="WHEN", help="Not before: +10m, 18:30 or 2026-11-16T09:00."),
     click.option("--deadline", metavar="WHEN", help="To be done by: 6h from now, or an instant."),
-    click.option("-q", "--queue", help="Queue."),
+    click.option("-q", "--queue", help="Queue.", shell_complete=complete_queue),
     click.option("-p", "--priority", type=int, help="Priority inside the queue; higher goes first."),
-    click.option("--after", multiple=True, metavar="JOB", help="After this job succeeded; any:JOB: after any end."),
+    click.option(
+        "--after",
+        multiple=True,
+        metavar="JOB",
+        help="After this job succeeded; any:JOB: after any end.",
+        shell_complete=complete_ref,
+    ),
     click.option("--array", metavar="RANGE", help="One job per index: 0-99, at most eight at once: 0-99%8."),
     click.option("--singleton", is_flag=True, help="Not beside another job of yours with the same name."),
     click.option("-e", "--env", multiple=True, metavar="K=V", help="Set a variable, or keep K with --clean-env."),

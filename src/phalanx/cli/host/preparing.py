@@ -13,7 +13,8 @@ from typing import Any, Final
 from phalanx.cli.host.talking import note
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.job_request import JobRequest, make_submissions, name_of
-from phalanx.client.shape import choose_shape, find_launcher
+from phalanx.client.launchers import find_in_text
+from phalanx.client.shape import choose_shape
 
 _GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
 _HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
@@ -71,19 +72,18 @@ def _jobs_of_lines(wish: JobRequest, lines: Sequence[str], notes: list[str]) -> 
     bases: dict[str | None, Job] = {}
     for line in lines:
         words = line.split()
-        launcher = find_launcher(words)
+        launcher = find_in_text(line)
         if launcher not in bases:
-            shape = [launcher] if launcher else []
-            bases[launcher] = _make_base(wish, shape, notes)
+            bases[launcher] = _make_base(wish, ["/bin/sh", "-c", line] if launcher else [], notes)
         base = bases[launcher]
         name = wish.name or name_of(words)
         yield {**base, "name": name, "run": {**base["run"], "command": ["/bin/sh", "-c", line]}}
 
 
-def _make_base(wish: JobRequest, launcher: list[str], notes: list[str]) -> Job:
+def _make_base(wish: JobRequest, line: list[str], notes: list[str]) -> Job:
     named = replace(wish, name=wish.name or "line")
-    if launcher:
-        shape = choose_shape(wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=launcher, notes=notes)
+    if line:
+        shape = choose_shape(wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=line, notes=notes)
         if shape["members"] == 1:
             named = replace(named, members="1")
     (base,) = make_submissions(named, ["/bin/sh"], os.environ, notes)

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.completing import complete_queue, complete_states
 from phalanx.cli.host.listing import Column, Row, choose_columns, columns_option, output_option, print_rows
 from phalanx.cli.host.talking import failing, talking
 from phalanx.cli.host.text import clean, exact, moment, number, sizes, span, start_text
 from phalanx.client.daemon import Daemon
+from phalanx.client.daemon_errors import UsageError
 
 _USUAL: Final = ("id", "name", "state", "gpus", "members", "time", "info")
 _ALL_USERS: Final = ("id", "name", "user", "state", "gpus", "members", "time", "info")
@@ -24,15 +26,17 @@ _CSV: Final = (
 )
 #: Of an array's states, the liveliest one is shown.
 _LIVELY: Final = ("running", "starting", "stopping", "pending", "failed", "infeasible", "cancelled", "completed")
+ENDED: Final = frozenset({"completed", "failed", "cancelled", "infeasible"})
 _PAUSE_S: Final = 2.0
 _BAR_CELLS: Final = 10
 _UUID_CHARS: Final = 12
+_RUNS_MAX: Final = 4
 
 
 @click.command()
 @click.option("-a", "--all", "everybody", is_flag=True, help="Jobs of all users.")
-@click.option("-s", "--state", help="Only jobs in these states, separated by commas.")
-@click.option("-q", "--queue", help="Only jobs of this queue.")
+@click.option("-s", "--state", help="Only jobs in these states, separated by commas.", shell_complete=complete_states)
+@click.option("-q", "--queue", help="Only jobs of this queue.", shell_complete=complete_queue)
 @click.option("-u", "--user", help="Only jobs of this user.")
 @click.option("--name", help="Only jobs of this name.")
 @click.option("--finished", is_flag=True, help="Also jobs that ended more than ten minutes ago.")
@@ -56,7 +60,8 @@ def ps(
     """List jobs: yours, or everybody's with -a.
 
     INFO says when a job is expected to start, where it runs, or how it ended.
-    An array is one line; -o wide shows its jobs.
+    What runs stands first, then what waits, then what has ended. An array is one
+    line; -o wide shows its jobs. On a terminal long cells are cut to its width.
 
     \b
     phalanx ps -a --state pending,running
@@ -64,6 +69,7 @@ def ps(
     usual = {"wide": _WIDE, "csv": _CSV}.get(output, _ALL_USERS if everybody or user else _USUAL)
     with failing():
         chosen = choose_columns(columns, COLUMNS, usual)
+        _check_states(state)
     query = {
         "all": 1 if everybody or user else None,
         "state": state,
@@ -78,9 +84,9 @@ def ps(
         def once() -> None:
             rows = read_rows(daemon, query)
             if output == "table":
-                rows = collapse(rows)
+                rows = order_for_people(collapse(rows))
             nothing = "no jobs" if everybody else "no jobs of yours; phalanx ps -a shows everybody's"
-            print_rows(rows, chosen, output, headers=not no_headers, none=nothing)
+            print_rows(rows, chosen, output, headers=not no_headers, none=nothing, fits=output == "table")
 
         if watch:
             from phalanx.cli.host.redrawing import again
@@ -90,6 +96,18 @@ def ps(
             once()
 
 
+def _check_states(told: str | None) -> None:
+    """A word that is no state is named here, since the daemon repeats nothing of what it is asked."""
+    wrong = next((word for word in (told or "").split(",") if word and word not in _LIVELY), None)
+    if wrong is None:
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(wrong, _LIVELY, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"states: {', '.join(_LIVELY)}"
+    raise UsageError(f"--state {wrong!r} is no state of a job", hint)
+
+
 def read_rows(daemon: Daemon, query: dict[str, Any]) -> list[Row]:
     """Jobs as the daemon lists them."""
     found = daemon.get("/v1/jobs", query)
@@ -97,7 +115,7 @@ def read_rows(daemon: Daemon, query: dict[str, Any]) -> list[Row]:
 
 
 def collapse(rows: Sequence[Row]) -> list[Row]:
-    """The same with one row for all jobs of an array."""
+    """The same with one row for all jobs of an array; two arrays of one name are two."""
     found: list[Row] = []
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -105,33 +123,53 @@ def collapse(rows: Sequence[Row]) -> list[Row]:
         if not word:
             found.append(row)
             continue
-        group = parts.setdefault((row["user"], word), [])
+        group = parts.setdefault((row["user"], row.get("array_key") or word), [])
         if not group:
             found.append({"group": group, "word": word})
         group.append(row)
     return [_sum(row["group"], row["word"]) if "group" in row else row for row in found]
 
 
+def order_for_people(rows: Sequence[Row]) -> list[Row]:
+    """What runs, then what waits, then what has ended, the last end first; each in the order of arrival."""
+    alive = [row for row in rows if row["state"] not in ENDED]
+    ended = [row for row in rows if row["state"] in ENDED]
+    ended.sort(key=lambda row: str(row.get("ended") or ""), reverse=True)
+    return [*sorted(alive, key=lambda row: row["state"] == "pending"), *ended]
+
+
 def _sum(rows: Sequence[Row], word: str) -> Row:
     """One row that stands for all jobs of an array."""
     if len(rows) == 1:
-        return rows[0]
+        return {**rows[0], "name": rows[0]["array"]}
     counts = {state: sum(row["state"] == state for row in rows) for state in _LIVELY}
     state = next(state for state in _LIVELY if counts[state])
-    indices = [str(row["array"]).rpartition("[")[2].rstrip("]") for row in rows]
-    ids = [row["id"] for row in rows]
+    indices = [int(str(row["array"]).rpartition("[")[2].rstrip("]")) for row in rows]
     return {
         **rows[0],
-        "id": f"{min(ids)}-{max(ids)}" if max(ids) - min(ids) == len(ids) - 1 else f"{min(ids)}…{max(ids)}",
-        "name": f"{word}[{indices[0]}-{indices[-1]}]",
+        "id": _ranges([row["id"] for row in rows]),
+        "name": f"{word}[{_ranges(indices)}]",
         "state": state,
         "gpus": sum(row["gpus"] for row in rows if row["state"] == state),
         "info": ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+        "ended": max((str(row.get("ended") or "") for row in rows), default=""),
         "array": None,
         "progress": None,
         "ran_s": max(row["ran_s"] for row in rows),
         "waited_s": max(row["waited_s"] for row in rows),
     }
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers as every verb takes them back: 36-39, or 0-3,7; many gaps are left out at the end."""
+    runs: list[list[int]] = []
+    for each in sorted(numbers):
+        if runs and each == runs[-1][1] + 1:
+            runs[-1][1] = each
+        else:
+            runs.append([each, each])
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:_RUNS_MAX]]
+    return ",".join([*shown, *(["…"] if len(runs) > _RUNS_MAX else [])])
 
 
 def info(row: Row) -> str:
@@ -184,7 +222,7 @@ def _reason(row: Row) -> str:
 
 
 def _names_ended(states: str) -> bool:
-    return bool({"completed", "failed", "cancelled", "infeasible"} & set(states.split(",")))
+    return bool(ENDED & set(states.split(",")))
 
 
 def _text(key: str) -> Column:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -16,7 +18,8 @@ from phalanx.cli.host.listing import (
     output_option,
     print_rows,
 )
-from phalanx.cli.host.talking import HostFailure, talking
+from phalanx.cli.host.resting import is_at_rest, report_at_rest
+from phalanx.cli.host.talking import HostFailure, failing, talking
 from phalanx.cli.host.text import clean, exact, span
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.times import seconds_of
@@ -31,7 +34,7 @@ _TOLD: Final = 0.0005
 @click.group(invoke_without_command=True)
 @click.option("--by", default="user", show_default=True, help="user, queue, job; several with commas.")
 @click.option("--since", metavar="LENGTH", help="Only the last 7d, 12h, ...")
-@click.option("-o", "--output", type=click.Choice(FORMATS), default="table", help="How to print it.", show_default=True)
+@output_option(*FORMATS)
 @columns_option
 @click.pass_context
 def report(
@@ -49,11 +52,15 @@ def report(
     unknown = next((key for key in keys if key not in _KEYS), None)
     if unknown is not None:
         raise HostFailure(UsageError(f"--by {unknown!r} is nothing to report by", f"choose of {', '.join(_KEYS)}"))
-    with talking() as daemon:
+    with failing():
         since_s = seconds_of(since, "--since") if since is not None else None
-        told = daemon.get("/v1/report", {"by": ",".join(keys), "since_s": since_s})
+        if is_at_rest():
+            told = report_at_rest(lambda found: found.report(keys, since_s, time.time()))
+        else:
+            with talking() as daemon:
+                told = daemon.get("/v1/report", {"by": ",".join(keys), "since_s": since_s})
         rows: list[Row] = told["rows"]
-        known = _columns(keys, rows)
+        known = _plain_columns(keys, rows) if output == "csv" else _columns(keys, rows)
         chosen = choose_columns(columns, known, [column.name for column in known])
     print_rows(rows, chosen, output, headers=not no_headers, none="nothing has run yet")
     if output in ("table", "wide") and len(rows) > 1:
@@ -75,17 +82,25 @@ def _columns(keys: list[str], rows: list[Row]) -> list[Column]:
     ]
 
 
+def _plain_columns(keys: list[str], rows: list[Row]) -> list[Column]:
+    """For programs: every part, whoever spent time on it, under a name that says in what it is counted."""
+    usual = [column for column in _columns(keys, rows) if column.name not in _PARTS]
+    return [
+        *usual,
+        *(Column(f"{part}_gpu_s", lambda row: "", plain=_spent_on(part)) for part in ("productive", *_PARTS)),
+    ]
+
+
+def _spent_on(part: str) -> Callable[[Row], object]:
+    return lambda row: (row.get("ledger_gpu_s") or {}).get(part, 0.0)
+
+
 def _key_column(key: str) -> Column:
     return Column(key, lambda row: clean(row.get(key, "-")))
 
 
 def _part_column(part: str) -> Column:
-    return Column(
-        part,
-        lambda row: _percent(_share(row, part)),
-        right=True,
-        plain=lambda row: (row.get("ledger_gpu_s") or {}).get(part),
-    )
+    return Column(part, lambda row: _percent(_share(row, part)), right=True)
 
 
 def _gpu_hours(row: Row) -> object:
@@ -117,8 +132,11 @@ def eta(verbose: bool, output: str) -> None:
     \b
     phalanx report eta
     """
-    with talking() as daemon:
-        told = daemon.get("/v1/report/eta")
+    if is_at_rest():
+        told = report_at_rest(lambda found: found.report_eta())
+    else:
+        with talking() as daemon:
+            told = daemon.get("/v1/report/eta")
     if output == "json":
         dump(told)
         return

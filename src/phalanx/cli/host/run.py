@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import click
 
-from phalanx.cli.host.following import Follower, tell_failure
+from phalanx.cli.host.completing import complete_command
+from phalanx.cli.host.following import Follower, Wanted, tell_failure
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
-from phalanx.cli.host.sending import send
+from phalanx.cli.host.sending import send, tell_shape
 from phalanx.cli.host.talking import HostFailure, failing, note, talking
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, job_path
@@ -25,7 +26,7 @@ _INTERRUPTED: Final = 130
 @click.command(context_settings={"allow_interspersed_args": False})
 @wish_options
 @click.option("--raw", is_flag=True, help="Let a terminal obey what the job printed.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_command)
 def run(raw: bool, command: tuple[str, ...], **params: Any) -> None:
     """Submit a job and follow what all its ranks print; end with its exit code.
 
@@ -45,9 +46,9 @@ def run(raw: bool, command: tuple[str, ...], **params: Any) -> None:
     with talking(start=True) as daemon:
         (accepted,) = send(daemon, jobs)
         job = f"{accepted['id']} {clean(accepted['name'])}"
-        click.echo(f"phalanx: {job} {accepted['state']}; Ctrl-C detaches", err=True)
+        click.echo(f"phalanx: {job} {accepted['state']}, {tell_shape(jobs[0])}; Ctrl-C detaches", err=True)
         try:
-            follower = Follower(daemon, str(accepted["id"]), rank=None, tail=None, attempt=None, raw=raw)
+            follower = Follower(daemon, str(accepted["id"]), Wanted(raw=raw))
             code = tell_end(daemon, follower.follow(), seen=True)
         except KeyboardInterrupt:
             detach(daemon, accepted)

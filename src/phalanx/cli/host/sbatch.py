@@ -34,7 +34,7 @@ _FLAGS: Final = frozenset(
 _MAYBE: Final = frozenset({"exclusive", "nice", "get-user-env", "propagate"})
 
 #: Why lines mean nothing here; everything that is not listed gets a word of its own.
-_WORDS: Final = {
+WORDS: Final = {
     "output": "phalanx keeps the output of every rank: phalanx logs JOB",
     "error": "phalanx keeps the output of every rank: phalanx logs JOB",
     "open-mode": "phalanx keeps the output of every rank: phalanx logs JOB",
@@ -70,16 +70,21 @@ class Translation:
         rest = list(words)
         while rest:
             name, value = _next_option(rest, place)
-            if name in _HANDLED:
+            if name in HANDLED:
                 self._said[name] = (value, place)
             elif name not in ("no-requeue", "parsable", "quiet", "verbose"):
-                why = _WORDS.get(name, "phalanx knows no such thing")
+                why = WORDS.get(name, "phalanx knows no such thing")
                 self._notes.append(f"{place}: --{name} means nothing here: {why}")
 
-    def finish(self, script: str) -> JobRequest:
-        """Everything together."""
+    def finish(self, script: str, launcher: str | None = None) -> JobRequest:
+        """Everything together; `launcher`: what the script calls without srun, and so starts once in Slurm too."""
         self._check_nodes()
         tasks = self._tasks()
+        if launcher is not None and tasks > 1:
+            self._notes.append(
+                f"{script} calls {launcher}, which starts its own ranks: started once with all GPUs, not {tasks} times"
+            )
+            tasks = 1
         gpus = self._gpus(tasks)
         cpus = self._cpus(gpus, tasks)
         warn, kill_after = self._signal()
@@ -102,7 +107,7 @@ class Translation:
             warn=warn,
             begin=self._read("begin", _slurm_begin),
             deadline=self._read("deadline", _slurm_begin),
-            queue=self._text("partition"),
+            partition=self._text("partition"),
             after=after,
             singleton=singleton,
             array=self._text("array"),
@@ -243,7 +248,7 @@ class Translation:
         return [word.strip() for word in (self._text("export") or "").split(",") if word.strip()]
 
 
-_HANDLED: Final = frozenset(
+HANDLED: Final = frozenset(
     {
         *("nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres", "cpus-per-task"),
         *("cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu", "time", "begin", "deadline", "dependency", "array"),

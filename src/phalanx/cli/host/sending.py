@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -12,9 +11,11 @@ import click
 
 from phalanx.cli.host.listing import dump
 from phalanx.cli.host.talking import note
-from phalanx.cli.host.text import clean, painted, start_text
+from phalanx.cli.host.text import can_show, clean, painted, start_text
 from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.job_request import PARTITION, settle_partition
+from phalanx.client.shape import shape_text
 
 #: Below the daemon's bound for one request; more is sent in parts, each of them whole.
 PART_BYTES: Final = 48 << 20
@@ -27,12 +28,24 @@ Job = dict[str, Any]
 def send(daemon: Daemon, jobs: Sequence[Job], *, dry_run: bool = False) -> list[Job]:
     """Hand the jobs in. Each request has a key, so that asking again after a lost connection makes no second job."""
     key = secrets.token_urlsafe(18)
+    jobs = _settle_partitions(daemon, jobs)
     if len(jobs) > 1 and _own_names(jobs):
         return _send_in_order(daemon, jobs, key, dry_run=dry_run)
     found: list[Job] = []
     for number, part in enumerate(_parts(jobs)):
         found += daemon.submit(part, f"{key}-{number}" if number else key, dry_run=dry_run)
     return found
+
+
+def _settle_partitions(daemon: Daemon, jobs: Sequence[Job]) -> Sequence[Job]:
+    if not any(PARTITION in job for job in jobs):
+        return jobs
+    queues = {str(row["name"]) for row in daemon.get("/v1/queues")["queues"]}
+    notes: list[str] = []
+    settled = [settle_partition(job, queues, notes) for job in jobs]
+    for text in dict.fromkeys(notes):
+        note(text)
+    return settled
 
 
 def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
@@ -46,8 +59,8 @@ def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
     return [{**accepted[0], **{key: row[key] for key in ("state", "eta", "reason", "date") if key in row}}]
 
 
-def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: bool) -> None:
-    """What became of the jobs, and what one may want to type next."""
+def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: bool, jobs: Sequence[Job] = ()) -> None:
+    """What became of the jobs, and what one may want to type next; `jobs`: what was handed in."""
     for text in dict.fromkeys(text for job in accepted for text in job.get("warnings") or ()):
         note(text)
     if output != "table":
@@ -57,7 +70,7 @@ def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: 
             for job in accepted:
                 dump(job)
         return
-    click.echo("\n".join(_lines(accepted)))
+    click.echo("\n".join(_lines(accepted, _shapes(accepted, jobs))))
     if dry_run:
         click.echo("(dry run: nothing was submitted)")
         return
@@ -65,20 +78,36 @@ def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: 
         click.echo(line)
 
 
-def _lines(accepted: Sequence[Job]) -> list[str]:
+def tell_shape(job: Job) -> str:
+    """What is started how often: "4 ranks × 1 GPU". Whoever meant something else sees it here first."""
+    return clean(shape_text(job["gang"], times="×" if can_show("×") else "x"))
+
+
+def _shapes(accepted: Sequence[Job], jobs: Sequence[Job]) -> list[str]:
+    """What each of them starts; by name, since jobs that wait for each other are sent in another order."""
+    if len(jobs) == 1:
+        return [tell_shape(jobs[0])] * len(accepted)
+    by_name = {job["name"]: tell_shape(job) for job in jobs}
+    return [by_name.get(job["name"], "") for job in accepted]
+
+
+def _lines(accepted: Sequence[Job], shapes: Sequence[str]) -> list[str]:
     """A line for each job, or one for all where they are many or have one name."""
     names = {job["name"] for job in accepted}
     if len(accepted) == 1 or (len(names) > 1 and len(accepted) <= _NAMED_MAX):
-        return [_line(job) for job in accepted]
+        return [_line(job, shape) for job, shape in zip(accepted, shapes, strict=True)]
     ids = [job["id"] for job in accepted]
     states = {str(job["state"]) for job in accepted}
     shown = sorted(clean(name) for name in names)[:_NAMES_SHOWN] + ["…"] * (len(names) > _NAMES_SHOWN)
     state = painted(states.pop()) if len(states) == 1 else ""
-    return [f"{len(ids):,} jobs: {min(ids)}-{max(ids)}  {', '.join(shown)}  {state}".rstrip()]
+    each = f"{shapes[0]} each" if len(set(shapes)) == 1 and shapes[0] else ""
+    parts = [f"{len(ids):,} jobs: {min(ids)}-{max(ids)}", ", ".join(shown), state, each]
+    return ["  ".join(part for part in parts if part)]
 
 
-def _line(job: Job) -> str:
+def _line(job: Job, shape: str = "") -> str:
     words = [f"{job['id']} {clean(job['name'])}" if job.get("id") else clean(job["name"]), painted(str(job["state"]))]
+    words += [shape] if shape else []
     starts = start_text(job.get("eta"))
     reason = job.get("reason")
     if job["state"] == "pending" and starts:
@@ -105,17 +134,9 @@ def _tree(accepted: Sequence[Job]) -> list[str]:
     if len(accepted) > 1:
         rows = [("phalanx ps", "how they are"), (f"phalanx why {last}", "why one of them waits")]
     size = max(len(command) for command, _ in rows)
-    fork, end = ("├─", "└─") if _can_show("├─└") else ("|-", "`-")
+    fork, end = ("├─", "└─") if can_show("├─└") else ("|-", "`-")
     marks = [fork] * (len(rows) - 1) + [end]
     return [f"{mark} {command:<{size}}   {does}" for mark, (command, does) in zip(marks, rows, strict=True)]
-
-
-def _can_show(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _parts(jobs: Sequence[Job]) -> Iterator[list[Job]]:

@@ -10,7 +10,7 @@ import click
 from phalanx.cli.host.following import failure_lines
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.ps import info, places
-from phalanx.cli.host.talking import ref_argument, talking
+from phalanx.cli.host.talking import for_each, ref_argument, talking
 from phalanx.cli.host.text import amounts, clean, data_text, exact, number, painted, sizes, span, start_text, table
 from phalanx.client.daemon import job_path
 
@@ -34,10 +34,20 @@ def show(ref: str, with_env: bool, output: str) -> None:
     phalanx show 12
     """
     with talking() as daemon:
-        told = daemon.get(job_path(ref))
+        found = for_each(ref, lambda each: daemon.get(job_path(each), {"env": "1"} if with_env else None))
+    for told in () if with_env else found:
+        told["env"] = None  # a daemon of an earlier version sends it unasked
     if output == "json":
-        dump(told)
+        dump(found if len(found) > 1 else found[0])
         return
+    for at, told in enumerate(found):
+        if at:
+            click.echo()
+        _print(told, with_env=with_env)
+
+
+def _print(told: Told, *, with_env: bool) -> None:
+    """One job."""
     job = told["job"]
     lines = [f"{job['id']} {clean(job['name'])}  {painted(job['state'], job['state'].upper())}  {info(job)}".rstrip()]
     lines += [f"  {label:<{_LABEL}}{text}".rstrip() for label, text in _facts(told) if text]
@@ -59,6 +69,7 @@ def _facts(told: Told) -> list[tuple[str, str]]:
         ("members", f"{sizes(job)}{_each(gang)}"),
         ("GPUs", number(job.get("gpus"))),
         ("places", clean(places(job))),
+        *_asked(told.get("asked") or {}),
         ("command", _command(told.get("command"))),
         ("directory", clean(told.get("cwd") or "")),
         ("submitted", exact(job.get("submitted"))),
@@ -72,6 +83,27 @@ def _facts(told: Told) -> list[tuple[str, str]]:
         ("starts", start_text(job.get("eta")) if job["state"] == "pending" else ""),
         ("goodput", _goodput(told.get("ledger_gpu_s") or {})),
         ("run dir", clean(told.get("run_dir") or "")),
+    ]
+
+
+def _asked(asked: Told) -> list[tuple[str, str]]:
+    """What it asked for beside its shape."""
+    guessed = asked.get("time_guessed_s")
+    time = span(asked["time_s"]) if asked.get("time_s") else ""
+    warn = f", {clean(asked['warn'])}" if asked.get("warn") else ""
+    restarts = f"{asked['restarts']}, {asked.get('restarts_left', 0)} left" if asked.get("restarts") else ""
+    after = ", ".join(map(str, asked.get("after") or ()))
+    topology = (f"{clean(kind)} {clean(level)}" for kind, level in (asked.get("topology") or {}).items())
+    return [
+        ("time", time or (f"{span(guessed)}, guessed from earlier runs" if guessed else "not stated")),
+        ("kill after", f"{span(asked['kill_after_s'])}{warn}" if asked.get("kill_after_s") else ""),
+        ("deadline", exact(asked["deadline"]) if asked.get("deadline") else ""),
+        ("begin", exact(asked["begin"]) if asked.get("begin") else ""),
+        ("after", f"{after}{', however they end' if asked.get('after_any') else ''}" if after else ""),
+        ("restarts", restarts),
+        ("preemptible", "yes, and waits again" if asked.get("requeue") else "yes" if asked.get("preemptible") else ""),
+        ("singleton", "yes" if asked.get("singleton") else ""),
+        ("topology", ", ".join(topology)),
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from phalanx.cli.host.completing import complete_command
 from phalanx.cli.host.listing import output_option
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
@@ -18,7 +19,7 @@ from phalanx.cli.host.talking import failing, note, talking
 @click.option("--each", is_flag=True, help="Read commands from standard input, one job a line.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; submit nothing.")
 @output_option("table", "json", "jsonl")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_command)
 def submit(each: bool, dry_run: bool, output: str, command: tuple[str, ...], **params: Any) -> None:
     """Hand in a job; a daemon of yours is started if there is none.
 
@@ -42,4 +43,5 @@ def submit(each: bool, dry_run: bool, output: str, command: tuple[str, ...], **p
         accepted = send(daemon, jobs, dry_run=dry_run)
         if not dry_run:
             accepted = look_again(daemon, accepted)
-    tell_accepted(accepted, output, many=each or len(jobs) > 1 or wish.array is not None, dry_run=dry_run)
+    many = each or len(jobs) > 1 or wish.array is not None
+    tell_accepted(accepted, output, many=many, dry_run=dry_run, jobs=jobs)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from phalanx.cli.failure import CommandFailure
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, open_daemon
-from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_errors import ClientError, RefusedError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -24,13 +24,20 @@ class HostFailure(CommandFailure):
         """The exit code goes by the kind of error."""
         super().__init__(bad.message)
         self.exit_code = bad.exit_code  # type: ignore[misc]  # click reads it from the instance
-        self.hint = bad.hint
+        self.code, self.hint, self.details = bad.code, bad.hint, bad.details
 
-    def show(self, file: IO[Any] | None = None) -> None:
+    def tell(self) -> dict[str, Any]:
+        """The error as the daemon said it, or would."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "details": self.details}
+
+    def show_text(self, file: IO[Any] | None = None) -> None:
         """Print it; a message of several lines carries what somebody else said."""
         lines = [f"phalanx: error: {self.message}", *([f"  next: {self.hint}"] if self.hint else [])]
         for line in "\n".join(lines).split("\n"):
             click.echo(clean(line), file=file, err=file is None)
+
+
+Answer = TypeVar("Answer")
 
 
 @contextmanager
@@ -53,6 +60,17 @@ def talking(*, start: bool = False, any_version: bool = False) -> Iterator[Daemo
             daemon.close()
 
 
+def for_each(ref: str, do: Callable[[str], Answer]) -> list[Answer]:
+    """Do something to the job that a word means, or to every one if it means several: an array, a range of ids."""
+    try:
+        return [do(ref)]
+    except RefusedError as bad:
+        several = bad.details.get("several")
+        if not isinstance(several, list):
+            raise
+    return [do(str(number)) for number in several]
+
+
 def note(text: str) -> None:
     """A word beside the output, where it does not disturb programs that read it."""
     click.echo(f"phalanx: note: {clean(text)}", err=True)
@@ -72,6 +90,6 @@ def complete_ref(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [item for item in found if item.value.startswith(incomplete)]
 
 
-#: A job on the command line: an id, a name or the beginning of a name.
+#: A job on the command line: an id, a name or its beginning, `sweep[3]` or `sweep[0-3]` of an array, ids `36-39`.
 ref_argument = click.argument("ref", metavar="JOB", shell_complete=complete_ref)
 refs_argument = click.argument("refs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_ref)

@@ -1,4 +1,4 @@
-"""Values as people read them: safe text, lengths of time, instants, tables."""
+"""Values of the daemon's answers as people read them: safe text, instants, tables; the words are those of `words`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Any, Final
 
 from click import style
 
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
-_DAY_S: Final = 86400
-#: Nearer than this an instant is told as a length: "in 40s" says more than a clock time without seconds.
-_NEAR_S: Final = 600
-_WEEK_DAYS: Final = 6
+from phalanx import words
+
+span = words.span
 
 STATE_COLOURS: Final = {
     "pending": "yellow",
@@ -41,21 +38,6 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def span(seconds: float) -> str:
-    """A length of time in at most two units: 12s, 41m, 1h05m, 3d02h."""
-    whole = int(max(0.0, seconds))
-    if whole < _MINUTE_S:
-        return f"{whole}s"
-    if whole < _HOUR_S:
-        minutes, rest = divmod(whole, _MINUTE_S)
-        return f"{minutes}m{rest:02d}s" if minutes < _MINUTE_S // 6 and rest else f"{minutes}m"
-    if whole < _DAY_S:
-        hours, rest = divmod(whole // _MINUTE_S, 60)
-        return f"{hours}h{rest:02d}m"
-    days, rest = divmod(whole // _HOUR_S, 24)
-    return f"{days}d{rest:02d}h"
-
-
 def instant(iso: str | None) -> datetime | None:
     """An instant of the daemon's, or None if there is none or it is not one."""
     try:
@@ -67,23 +49,13 @@ def instant(iso: str | None) -> datetime | None:
 def moment(iso: str | None) -> str:
     """An instant: the time if it is today, the weekday if it is near, else the date."""
     at = instant(iso)
-    if at is None:
-        return "-"
-    here = now().astimezone()
-    days = abs((at.date() - here.date()).days)
-    if days == 0:
-        return f"{at:%H:%M}"
-    if days <= _WEEK_DAYS:
-        return f"{at:%a %H:%M}"
-    return f"{at:%d %b %H:%M}" if at.year == here.year else f"{at:%Y-%m-%d %H:%M}"
+    return "-" if at is None else words.moment(at.timestamp(), now().timestamp())
 
 
 def exact(iso: str | None) -> str:
     """An instant to the second, with its date if that is not today's."""
     at = instant(iso)
-    if at is None:
-        return "-"
-    return f"{at:%H:%M:%S}" if at.date() == now().astimezone().date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    return "-" if at is None else words.exact(at.timestamp(), now().timestamp())
 
 
 def start_text(eta: dict[str, Any] | None) -> str:
@@ -91,22 +63,15 @@ def start_text(eta: dict[str, Any] | None) -> str:
     at = instant(eta.get("at")) if eta else None
     if eta is None or at is None:
         return ""
-    here = now()
-    left = (at - here).total_seconds()
-    low, high = instant(eta.get("low")), instant(eta.get("high"))
-    if left > _NEAR_S:
-        found = f"about {moment(eta['at'])}"
-        around = f" (80%: {moment(eta.get('low'))} - {moment(eta.get('high'))})" if low and high else ""
-    else:
-        found = f"in about {span(left)}" if left >= 1 else "any moment"
-        ends = [span((end - here).total_seconds()) for end in (low, high) if end]
-        around = f" (80%: {ends[0]} - {ends[1]})" if len(set(ends)) > 1 else ""
-    return f"{found}{around}{', from earlier runs' if eta.get('predicted') else ''}"
+    low, high = (
+        None if end is None else end.timestamp() for end in (instant(eta.get("low")), instant(eta.get("high")))
+    )
+    return words.start_text(at.timestamp(), low, high, now().timestamp(), predicted=bool(eta.get("predicted")))
 
 
 def number(value: float | None) -> str:
     """A number of GPUs: whole ones without a point."""
-    return "-" if value is None else f"{value:g}"
+    return "-" if value is None else words.number(value)
 
 
 def sizes(row: dict[str, Any]) -> str:
@@ -127,8 +92,10 @@ def data_text(data: dict[str, Any] | None) -> str:
 
 
 def _flat(value: object) -> str:
+    if isinstance(value, dict) and value.keys() == {"min", "max"}:
+        return f"{clean(value['min'])}:{clean(value['max'])}"  # as a range is written everywhere
     if isinstance(value, dict):
-        return " ".join(f"{clean(key)}:{clean(inner)}" for key, inner in value.items())
+        return " ".join(f"{clean(key)}:{_flat(inner)}" for key, inner in value.items())
     return " ".join(map(clean, value)) if isinstance(value, list) else clean(value)
 
 
@@ -143,12 +110,7 @@ def _bytes(kind: str, value: object) -> str:
 
 def gibibytes(value: float | None) -> str:
     """An amount of memory."""
-    if value is None:
-        return "-"
-    for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
-        if value >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:g}"
+    return "-" if value is None else words.size_text(value)
 
 
 def width(text: str) -> int:
@@ -158,6 +120,19 @@ def width(text: str) -> int:
     from unicodedata import combining, east_asian_width
 
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def shorten(text: str, columns: int) -> str:
+    """A text that takes no more columns than these; an ellipsis says that there was more."""
+    if width(text) <= columns:
+        return text
+    end = "…" if can_show("…") else "~"
+    kept = ""
+    for char in text:
+        if width(kept + char) > columns - 1:
+            break
+        kept += char
+    return kept.rstrip() + end
 
 
 def can_show(text: str) -> bool:

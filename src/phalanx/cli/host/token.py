@@ -6,14 +6,18 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure, failing
 from phalanx.client.daemon_errors import ClientError
 from phalanx.client.daemon_places import find_place
 from phalanx.client.times import seconds_of
+
+if TYPE_CHECKING:
+    from phalanx.frontends.host.api.tokens import Token
 
 
 def _file() -> Path:
@@ -39,7 +43,8 @@ def token() -> None:
 @click.option("--uid", type=click.IntRange(min=0), help="Whose; else yours.")
 @click.option("--life", default="30d", show_default=True, help="How long it lives: 8h, 30d.")
 @click.option("--note", default="", help="What it is for.")
-def issue(scope: str, uid: int | None, life: str, note: str) -> None:
+@output_option("table", "json")
+def issue(scope: str, uid: int | None, life: str, note: str, output: str) -> None:
     """Make a token and print it, once."""
     from phalanx.frontends.host.api.tokens import TokenFileError, issue_token
 
@@ -52,12 +57,21 @@ def issue(scope: str, uid: int | None, life: str, note: str) -> None:
         )
     except (TokenFileError, OSError) as bad:
         raise HostFailure(ClientError(str(bad), "phalanx doctor")) from None
+    if output == "json":
+        dump({"token": text, **_row(made)})
+        return
     click.echo(text)
     click.echo(f"token {made.id}, {scope}; it is not shown again", err=True)
 
 
+def _row(each: Token) -> dict[str, Any]:
+    until = datetime.fromtimestamp(each.expires_s, UTC).astimezone().isoformat(timespec="seconds")
+    return {"id": each.id, "uid": each.uid, "scope": each.scope, "expires": until, "note": each.note}
+
+
 @token.command("list")
-def list_() -> None:
+@output_option("table", "json")
+def list_(output: str) -> None:
     """List tokens, without what could be presented."""
     from phalanx.frontends.host.api.tokens import TokenFileError, list_tokens
 
@@ -65,6 +79,9 @@ def list_() -> None:
         found = list_tokens(_file())
     except TokenFileError as bad:
         raise HostFailure(ClientError(str(bad), "phalanx token issue")) from None
+    if output == "json":
+        dump([_row(each) for each in found])
+        return
     for each in found:
         until = datetime.fromtimestamp(each.expires_s, UTC).astimezone().isoformat(timespec="minutes")
         click.echo(f"{each.id}  uid {each.uid}  {each.scope:<6}  until {until}  {each.note}".rstrip())
@@ -72,10 +89,14 @@ def list_() -> None:
 
 @token.command()
 @click.argument("identifier")
-def revoke(identifier: str) -> None:
+@output_option("table", "json")
+def revoke(identifier: str, output: str) -> None:
     """Let a token die at once."""
     from phalanx.frontends.host.api.tokens import revoke_token
 
     if not revoke_token(_file(), identifier):
         raise HostFailure(ClientError(f"there is no token {identifier}", "phalanx token list", code="not_found"))
+    if output == "json":
+        dump({"id": identifier, "revoked": True})
+        return
     click.echo(f"revoked {identifier}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from phalanx.cli.host.listing import Column, choose_columns, print_rows
+from phalanx.cli.host.listing import Column, choose_columns, dump, output_option, print_rows
 from phalanx.cli.host.nodes import COLUMNS, device_rows
 from phalanx.cli.host.ps import info
 from phalanx.cli.host.talking import talking
@@ -26,13 +26,17 @@ _DEVICE_COLOURS: Final = {"free": "dim", "busy": "green", "stranger": "yellow", 
 @click.command()
 @click.option("-d", "--delay", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds between.")
 @click.option("-1", "--once", is_flag=True, help="Print it once.")
-def top(delay: float, once: bool) -> None:
+@output_option("table", "json")
+def top(delay: float, once: bool, output: str) -> None:
     """Watch the GPUs: whose they are, which job and rank, how busy; Ctrl-C ends.
 
     \b
     phalanx top
     """
     with talking() as daemon:
+        if output == "json":
+            dump(read(daemon)[0])
+            return
         if once or not sys.stdout.isatty():
             rows, summary = read(daemon)
             click.echo(summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from contextlib import closing
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import click
 
+from phalanx.cli.host.completing import complete_policy
 from phalanx.cli.host.listing import dump, output_option
-from phalanx.cli.host.talking import HostFailure, failing, talking
+from phalanx.cli.host.talking import HostFailure, failing, note, talking
 from phalanx.cli.host.text import clean, span
 from phalanx.client.daemon import Daemon, check_version, open_daemon
 from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError
@@ -22,7 +24,7 @@ Status = dict[str, Any]
 @click.command()
 @click.option("--fake-gpus", type=click.IntRange(0, 4096), metavar="N", help="Make up so many GPUs; remembered.")
 @click.option("--real-gpus", is_flag=True, help="The machine's own again.")
-@click.option("--policy", help="Another policy than the settings name.")
+@click.option("--policy", help="Another policy than the settings name.", shell_complete=complete_policy)
 @click.option("--tcp", metavar="HOST:PORT", help="Listen on loopback too, with a token.")
 @click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C stops it, jobs go on.")
 @output_option("table", "json")
@@ -54,6 +56,8 @@ def up(
         start_daemon(state, flags)
         status = _read_own()
     _tell(status, output, "up")
+    if not status["gpus"]["total"]:
+        note("there are no GPUs here; to try it with made-up ones: phalanx down && phalanx up --fake-gpus 8")
 
 
 def _read_own() -> Status:
@@ -94,7 +98,8 @@ def _differs(status: Status, fake_gpus: int | None, policy: str | None) -> str:
 
 
 @click.command()
-def down() -> None:
+@output_option("table", "json")
+def down(output: str) -> None:
     """Stop the daemon; running jobs go on, and the next daemon finds them again.
 
     \b
@@ -103,10 +108,13 @@ def down() -> None:
     with failing():
         place = find_place()
         if not answers(place.socket):
-            click.echo("no daemon is running")
+            _tell_down(output, was_up=False, waiting=0)
             return
         daemon = open_daemon(any_version=True)
+        waiting = 0
         try:
+            with contextlib.suppress(ClientError, KeyError, TypeError):  # it may be too ill to tell
+                waiting = int(daemon.get("/v1/status")["jobs"].get("pending", 0))
             daemon.post("/v1/down")
         except RefusedError:
             raise
@@ -121,7 +129,17 @@ def down() -> None:
                 f"the daemon (pid {place.pid}) was told to stop and is still there",
                 f"see what it is doing: tail {place.state / 'daemon.log'}",
             )
-    click.echo("down; running jobs go on")
+    _tell_down(output, was_up=True, waiting=waiting)
+
+
+def _tell_down(output: str, *, was_up: bool, waiting: int) -> None:
+    if output == "json":
+        dump({"was_up": was_up, "pending": waiting})
+        return
+    if waiting:
+        jobs = "1 job waits" if waiting == 1 else f"{waiting:,} jobs wait"
+        note(f"{jobs}, and nothing starts until the daemon is up again: phalanx up")
+    click.echo("down; running jobs go on" if was_up else "no daemon is running")
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from phalanx.cli.host.following import PATIENCE_S
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.run import exit_code_of, tell_end
-from phalanx.cli.host.talking import refs_argument, talking
+from phalanx.cli.host.talking import for_each, refs_argument, talking
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import job_path
 from phalanx.client.times import seconds_of
@@ -34,7 +34,11 @@ def wait(refs: tuple[str, ...], timeout: str | None, output: str) -> None:
         daemon.patience_s = PATIENCE_S
         until = None if timeout is None else time.monotonic() + seconds_of(timeout, "--timeout")
         # Names are looked up once: another job may get the name while we wait.
-        ids = [str(daemon.get(job_path(ref))["job"]["id"]) for ref in refs]
+        ids = [
+            str(number)
+            for ref in refs
+            for number in for_each(ref, lambda each: daemon.get(job_path(each))["job"]["id"])
+        ]
         ended = []
         try:
             for number in ids:

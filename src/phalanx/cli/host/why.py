@@ -8,7 +8,7 @@ import click
 
 from phalanx.cli.host.following import ENDED, failure_lines
 from phalanx.cli.host.listing import dump, output_option
-from phalanx.cli.host.talking import ref_argument, talking
+from phalanx.cli.host.talking import for_each, ref_argument, talking
 from phalanx.cli.host.text import (
     clean,
     data_text,
@@ -43,11 +43,18 @@ def why(ref: str, verbose: bool, output: str) -> None:
     phalanx why 12
     """
     with talking() as daemon:
-        told = daemon.get(job_path(ref, "why"))
-        failed = _failure(daemon, told) if told["state"] in ENDED else []
-    if output == "json":
-        dump(told)
-        return
+        found = for_each(ref, lambda each: daemon.get(job_path(each, "why")))
+        if output == "json":
+            dump(found if len(found) > 1 else found[0])
+            return
+        for at, told in enumerate(found):
+            if at:
+                click.echo()
+            _print(told, _failure(daemon, told) if told["state"] in ENDED else [], verbose=verbose)
+
+
+def _print(told: Told, failed: list[str], *, verbose: bool) -> None:
+    """One job."""
     most = len(told.get("decisions") or ()) if verbose else _DECISIONS
     parts = (
         [_title(told)],

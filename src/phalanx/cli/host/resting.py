@@ -1,0 +1,76 @@
+"""`logs` and `report` while the daemon is down: what its state directory tells, read and never written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.host.following import Wanted, print_log
+from phalanx.cli.host.talking import HostFailure, note
+from phalanx.cli.host.text import clean
+from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_places import answers, find_place
+
+if TYPE_CHECKING:
+    from phalanx.frontends.host.at_rest import AtRest
+    from phalanx.frontends.host.store import JobRecord
+
+
+def is_at_rest() -> bool:
+    """Whether there is a state directory of this user and no daemon that answers for it."""
+    try:
+        place = find_place()
+    except ClientError:
+        return False
+    return not place.system and (place.state / "phalanx.db").is_file() and not answers(place.socket)
+
+
+@contextmanager
+def at_rest() -> Iterator[AtRest]:
+    """The state directory; what it refuses ends the command as the daemon's refusals do."""
+    from phalanx.frontends.host.at_rest import read_at_rest
+    from phalanx.frontends.host.ports import Refused
+
+    place = find_place()
+    found = read_at_rest(place.state)
+    if found is None:
+        raise HostFailure(ClientError(f"the state in {place.state} cannot be read", "phalanx up; phalanx doctor"))
+    note(f"the daemon is down; this is what {place.state} says (phalanx up starts it)")
+    with closing(found):
+        try:
+            yield found
+        except Refused as no:
+            said = no.refusal
+            raise HostFailure(ClientError(said.message, said.hint, code=said.code, details=said.details)) from None
+
+
+def report_at_rest(ask: Callable[[AtRest], dict[str, Any]]) -> dict[str, Any]:
+    """One answer."""
+    with at_rest() as found:
+        return ask(found)
+
+
+def logs_at_rest(ref: str, wanted: Wanted) -> None:
+    """What is in the logs of the jobs that a word means."""
+    with at_rest() as found:
+        jobs = found.find(ref)
+        for at, job in enumerate(jobs):
+            if len(jobs) > 1:
+                click.echo(f"{chr(10) if at else ''}==> {job.id} {clean(job.name)} <==")
+            _print(found, job, wanted)
+
+
+def _print(found: AtRest, job: JobRecord, wanted: Wanted) -> None:
+    attempt = wanted.attempt or job.attempt
+    ranks = found.list_ranks(job, attempt) if attempt else []
+    chosen = ranks if wanted.rank is None else [rank for rank in ranks if rank == wanted.rank]
+    if not chosen:
+        of_rank = "" if wanted.rank is None else f" of rank {wanted.rank}"
+        why = f"job {job.id} has no log{of_rank} of attempt {attempt}" if attempt else f"job {job.id} has not started"
+        raise HostFailure(ClientError(why, f"phalanx up && phalanx show {job.id}", code="not_found"))
+    for rank in chosen:
+        text = found.read_log(job, attempt, rank, wanted.tail)
+        print_log(text, rank if len(chosen) > 1 else None, raw=wanted.raw)
