@@ -37,6 +37,8 @@ ROWS = (
     "llm",
     "submits",
     "waiting",
+    "cancels",
+    "why",
 )
 
 

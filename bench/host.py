@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 
 @contextmanager
@@ -141,6 +142,51 @@ def batch_s(path: str, count: int) -> float:
     began = time.perf_counter()
     _call(path, request)
     return time.perf_counter() - began
+
+
+def fill_mixed(path: str, count: int) -> None:
+    """So many waiting jobs of many sizes and times, some of them preemptible: alike ones would flatter every plan."""
+    jobs = []
+    for at in range(count):
+        job = _job(hold=False, members=(1, 1, 1, 2, 2, 4, 8)[at % 7], command=["python", "train.py"])
+        job["gang"] = {
+            **cast("dict[str, object]", job["gang"]),
+            "walltime": f"{1 + at % 97}m",
+            "preemptible": at % 5 == 0,
+        }
+        jobs.append(job)
+    _call(path, _post({"jobs": jobs}))
+    _settle(path)
+
+
+def _settle(path: str) -> None:
+    """Until the daemon has told everybody's place once, and knows them all."""
+    _call(path, b"GET /v1/jobs?all=1&limit=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    time.sleep(2)
+
+
+def cancels_s(path: str, first: int, count: int) -> float:
+    """So many jobs cancelled one after the other, on one connection."""
+    began = time.perf_counter()
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(path)
+        for job in range(first, first + count):
+            one.sendall(b"POST /v1/jobs/%d/cancel HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}" % job)
+            _answer(one)
+    return time.perf_counter() - began
+
+
+def why_s(path: str, pid: int, job: int) -> float:
+    """Processor time of the daemon for one `why`."""
+    before = cpu_s(pid)
+    _call(path, b"GET /v1/jobs/%d/why HTTP/1.1\r\nHost: localhost\r\n\r\n" % job)
+    return cpu_s(pid) - before
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ps_s(state: Path) -> tuple[float, float, int]:
