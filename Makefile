@@ -3,6 +3,7 @@
 #   make test       the tests that every change has to pass, in a few minutes
 #   make test-long  all the others: many seeds, hundreds of kills, whole logs
 #   make check      lint, format, types, import contracts, tidiness
+#   make reference  tables of the reference pages in docs, from the code
 #   make bench      the benchmarks (BENCH_FLAGS=--quick for a look at every row)
 #   make setup      the environment in .venv for all of the above
 #   make lock       write requirements/*.txt anew (LOCK_FLAGS=--upgrade for newer versions)
@@ -23,7 +24,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-light demo test test-long check bench lock clean
+.PHONY: help setup setup-light demo test test-long check reference bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,6 +48,9 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+reference: setup
+	$(BIN)/python docs/reference.py
 
 bench: setup
 	$(BIN)/python -m bench $(BENCH_FLAGS)
