@@ -45,9 +45,7 @@ class Attempts:
             if job is None:
                 log.error("the plan speaks of gang %d, whom nobody knows", act.gang)
             elif isinstance(act, Begin):
-                if act.again and job.live is not None:
-                    self.ending.stop(job, job.live, "move", by="the plan")
-                self.starting.plan(job, act)
+                (self.ending.move if act.again else self.starting.plan)(job, act)
             elif isinstance(act, Leave):
                 self.ending.evict(job, act)
             else:

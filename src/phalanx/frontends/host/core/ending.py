@@ -17,6 +17,7 @@ from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhas
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.hub import Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, remember
+from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.crashpoints import crashpoint
@@ -40,6 +41,7 @@ class Ending:
         starting.on_gone = self._never_began
         starting.on_over = self.finish
         starting.on_regret = self.tell_to_go
+        resizing.on_elsewhere = self.move
 
     # ------------------------------------------------------------------ what shims tell
 
@@ -153,6 +155,12 @@ class Ending:
             self.hub.spawn(self.hub.commit(UpdateJob(job.id, state="pending"), facts=[fact]))
         elif job.live.purpose is None:
             self.hub.spawn(self.stop_now(job, job.live, EVICT, by, facts=[fact]))
+
+    def move(self, job: Job, begin: Begin) -> None:
+        """It goes on elsewhere: what runs of it saves and leaves, then it begins there."""
+        if job.live is not None:
+            self.stop(job, job.live, MOVE, by="the plan")
+        self.starting.plan(job, begin)
 
     async def cancel(self, job: Job, by: str) -> None:
         """Nobody wants the job any more. When this returns nothing of it will ever start again."""

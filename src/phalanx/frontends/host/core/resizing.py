@@ -7,7 +7,7 @@ stays, in the order of the old ranks, then whoever came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx.control.instructions import SeatChange
@@ -37,6 +37,7 @@ class Resizing:
         self.hub, self.starting, self.books = hub, starting, books
         self._lost: dict[str, list[Member]] = {}  # members that died while their gang was changing, by run
         self._later: dict[int, SeatChange] = {}  # the newest wish for a job that is changing already
+        self.on_elsewhere: Callable[[Job, Begin], None] = lambda job, begin: None  # nobody can stay where they are
         starting.on_started.append(self._started)
 
     # ------------------------------------------------------------------ words of members
@@ -109,6 +110,11 @@ class Resizing:
     def _begin(self, job: Job, live: Live, change: SeatChange) -> None:
         leaving, places = match(job.gang, change.seats, live.present())
         if not leaving and not places:
+            return
+        if leaving and len(leaving) == len(live.present()):
+            # Of several changes that came while it could not change, only the last is left; each kept somebody, and
+            # together they keep nobody. Newcomers cannot go first: whoever sits there may wait for seats of ours.
+            self.on_elsewhere(job, Begin(job.number, change.seats, again=True))
             return
         fresh = max(live.newest, *live.members) + 1
         live.newest = fresh + len(places) - 1 if places else live.newest
