@@ -48,6 +48,12 @@ def moment(wall: float, now_wall: float) -> str:
     return f"{at:%d %b %H:%M}" if at.year == here.year else f"{at:%Y-%m-%d %H:%M}"
 
 
+def due(wall: float, now_wall: float) -> str:
+    """When something will be: "in 40s" if that is soon, else "at 14:05"."""
+    left_s = wall - now_wall
+    return f"in {span(left_s)}" if 0 <= left_s <= NEAR_S else f"at {moment(wall, now_wall)}"
+
+
 def exact(wall: float, now_wall: float) -> str:
     """An instant to the second, with its date if that is not today's."""
     at = _local(wall)

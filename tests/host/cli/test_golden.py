@@ -62,7 +62,7 @@ id,name,user,queue,state,members,members_min,members_max,placement,reason,eta,gp
               queue 'research' is not below its guarantee; 217 (y) of queue 'q', below its own, fills first
 
   STARTS      about 10:05 (80%: 09:50 - 10:40)   when #1 ends
-  SOONER IF   you accept 8 GPUs now              phalanx resize 214 --min 8               -> 09:00
+  SOONER IF   you accept 8 GPUs now              phalanx resize 214 --min 8               -> in 30s
               topology "node" is only preferred  phalanx edit 214 --topology prefer:node
 """,
     "why 1": """\

@@ -203,6 +203,7 @@ def test_dependencies_and_begin_times_are_foreseen_and_what_people_hold_is_not()
     assert minutes(world, found[after.id].at_us) == 10
     assert found[after.id].hangs_on == f"when {first.id} (first) ends"
     assert minutes(world, found[later.id].at_us) == 42
+    assert minutes(world, found[later.id].low_us) == 42, "nobody starts before the time that it asked for"
     assert found[later.id].hangs_on == ""
     assert held.id not in found
     assert both.id not in found

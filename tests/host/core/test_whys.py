@@ -107,7 +107,7 @@ def test_who_would_be_delayed_is_named():
     told = why(world, small)
     assert told.reason.code == "Reserved"
     assert told.reason.message == (
-        f"would fit, but would delay {big.id} (big, eve, 8 GPUs), which is to start at about 10:16"
+        f"would fit, but would delay {big.id} (big, eve, 8 GPUs), which is to start at 10:16"
     )
 
 
@@ -131,7 +131,7 @@ def test_a_rest_after_failures_has_an_end():
     job.live, job.state = None, "pending"
     told = why(world, job)
     assert told.reason.code == "Backoff"
-    assert told.reason.message == "failed 3 times without saving anything; it rests until 09:17"
+    assert told.reason.message == "failed 3 times without saving anything; it rests, and is tried again in 20s"
 
 
 # ---------------------------------------------------------------------- who is ahead
@@ -207,7 +207,7 @@ def test_no_time_is_told_where_none_would_help():
 
 def test_fewer_members_are_told_largest_first_unless_fewer_still_start_sooner():
     world, _ = full_world(settings=PATIENT)
-    big = world.submit("big", "8 gpu=1", "eve", walltime=3600)
+    big = world.submit("big", "8-16 gpu=1", "eve", walltime=3600)
     world.plan()
     told = why(world, big)
     assert [(way.what, way.command) for way in told.sooner_if if "resize" in way.command] == [
@@ -215,6 +215,13 @@ def test_fewer_members_are_told_largest_first_unless_fewer_still_start_sooner():
         ("it may begin with 4 GPUs", f"phalanx resize {big.id} --min 4"),
     ]
     assert told.sooner_if[0].at < told.sooner_if[1].at < told.eta.at
+
+
+def test_a_rigid_job_is_not_told_to_begin_with_less():
+    world, _ = full_world(settings=PATIENT)
+    big = world.submit("big", "8 gpu=1", "eve", walltime=3600)
+    world.plan()
+    assert not [command for command in commands(why(world, big)) if "resize" in command]
 
 
 def test_a_member_of_many_devices_cannot_be_made_smaller():
@@ -312,7 +319,7 @@ def test_what_was_tried_is_what_was_forecast():
     told = []
     for forget in (False, True):
         world, _ = full_world()
-        job = world.submit("big", "8 gpu=1", "eve", walltime=3600)
+        job = world.submit("big", "8-16 gpu=1", "eve", walltime=3600)
         world.submit("small", "1 gpu=1", "bob", walltime=300)
         world.plan()
         if forget:
@@ -354,7 +361,7 @@ def test_every_command_that_is_told_is_one_the_command_line_knows():
     acting = pytest.importorskip("phalanx.cli.host.acting")
     world, _ = full_world()
     jobs = [
-        world.submit("big", "8 gpu=1", "eve", walltime=3600),
+        world.submit("big", "8-16 gpu=1", "eve", walltime=3600),
         world.submit("small", "1 gpu=1", "ada", walltime=7200),
         world.submit("held", "1 gpu=1", gates={"hold"}, walltime=60),
     ]

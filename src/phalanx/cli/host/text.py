@@ -52,6 +52,12 @@ def moment(iso: str | None) -> str:
     return "-" if at is None else words.moment(at.timestamp(), now().timestamp())
 
 
+def due(iso: str | None) -> str:
+    """When something will be: "in 40s" if that is soon, else "at 14:05"."""
+    at = instant(iso)
+    return "-" if at is None else words.due(at.timestamp(), now().timestamp())
+
+
 def exact(iso: str | None) -> str:
     """An instant to the second, with its date if that is not today's."""
     at = instant(iso)
@@ -72,6 +78,11 @@ def start_text(eta: dict[str, Any] | None) -> str:
 def number(value: float | None) -> str:
     """A number of GPUs: whole ones without a point."""
     return "-" if value is None else words.number(value)
+
+
+def gpus(value: float | None) -> str:
+    """So many GPUs."""
+    return "- GPUs" if value is None else words.gpus(value)
 
 
 def sizes(row: dict[str, Any]) -> str:

@@ -12,11 +12,11 @@ from phalanx.cli.host.talking import for_each, ref_argument, talking
 from phalanx.cli.host.text import (
     clean,
     data_text,
+    due,
     exact,
+    gpus,
     instant,
-    moment,
     now,
-    number,
     painted,
     span,
     start_text,
@@ -98,8 +98,8 @@ def _ahead(told: Told) -> list[str]:
     ahead = told.get("ahead") or {}
     if told["state"] != "pending" or not ahead.get("gangs"):
         return []
-    gangs = f"{ahead['gangs']} gang{'s' if ahead['gangs'] != 1 else ''}, {number(ahead['gpus'])} GPUs"
-    first = [f"#{job['id']} {clean(job.get('user', ''))} {number(job.get('gpus'))} GPUs" for job in ahead["jobs"]]
+    gangs = f"{ahead['gangs']} gang{'s' if ahead['gangs'] != 1 else ''}, {gpus(ahead['gpus'])}"
+    first = [f"#{job['id']} {clean(job.get('user', ''))} {gpus(job.get('gpus'))}" for job in ahead["jobs"]]
     more = ahead["gangs"] - len(first)
     return [
         _row("AHEAD", "  ".join([gangs, ", ".join([*first, *([f"and {more} more"] if more > 0 else [])])]).rstrip())
@@ -135,7 +135,7 @@ def _sooner(told: Told) -> list[str]:
     if told["state"] != "pending" or not ways:
         return []
     cells = [
-        [clean(way["what"]), clean(way["command"]), f"-> {moment(way['at'])}" if way.get("at") else ""] for way in ways
+        [clean(way["what"]), clean(way["command"]), f"-> {due(way['at'])}" if way.get("at") else ""] for way in ways
     ]
     return [_row("" if at else "SOONER IF", line) for at, line in enumerate(table([], cells))]
 

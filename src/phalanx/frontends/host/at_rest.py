@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.ports import Refused
 from phalanx.frontends.host.store import queries
 from phalanx.frontends.host.store.stored_rows import JobRecord
+from phalanx.words import stamp
 
 _RANKS_MOST: Final = 4096
 _RECORDS_MOST: Final = 20_000
@@ -102,7 +102,7 @@ class AtRest:
         # The cluster's clock runs in step with the wall's; where it stood is known of every submit.
         began = 0.0 if newest is None else newest.submit_wall - newest.submit_us / 1e6
         made = queries.read_estimates(self._connection, 0)
-        return tell_estimates(made, lambda at_us: _iso(began + at_us / 1e6))
+        return tell_estimates(made, lambda at_us: stamp(began + at_us / 1e6))
 
 
 def read_at_rest(state: Path) -> AtRest | None:
@@ -123,7 +123,3 @@ def _array_of(job: JobRecord) -> str | None:
 def _index_of(job: JobRecord) -> int:
     part = (msgspec.json.decode(job.options) if job.options else {}).get("array") or {}
     return int(part.get("index", -1))
-
-
-def _iso(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).astimezone().isoformat(timespec="seconds")

@@ -10,10 +10,10 @@ from phalanx.words import gpus, number, size_text
 def amount(kind: str, units: float, *, bare: bool = False) -> str:
     """Engine units of a kind as people write them; `bare`: without the kind."""
     value = units / units_per_whole(kind)
+    if kind == DEVICE_KIND and not bare:
+        return gpus(value)
     text = size_text(value) if units_per_whole(kind) == 1 else number(value)
-    if bare:
-        return text
-    return f"{text} {'GPU' if value == 1 else 'GPUs'}" if kind == DEVICE_KIND else f"{text} {kind}"
+    return text if bare else f"{text} {kind}"
 
 
 def needs_text(gang: Gang) -> str:

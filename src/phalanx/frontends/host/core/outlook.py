@@ -10,7 +10,7 @@ knows nothing of a daemon, so that logs of the simulator are foreseen by the sam
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -57,6 +57,7 @@ class Looks:
     """What was seen: with everybody as they are told, and with lengths as they were drawn."""
 
     middle: Outlook
+    begins: Mapping[int, int] = field(default_factory=dict)  # those who asked not to start before an instant
     drawn: list[Outlook] = field(default_factory=list)
 
 
@@ -93,7 +94,9 @@ def look_often(
     """Look from this ground, which stays as it is: half of the time for what is told, the rest for the range."""
     budget, runs = Budget(meter, budget_s / 2), ground.lengths.middle()
     middle = look(clone_state(ground.state), policy, runs, budget, wanted=wanted, events=ground.events)
-    looks, until_s = Looks(middle), meter() + budget_s / 2
+    names = ground.state.number_by_name
+    begins = {names[each.gang]: each.at_us for each in ground.events if each.verb == "release" and each.gang}
+    looks, until_s = Looks(middle, begins), meter() + budget_s / 2
     if not middle.starts or all(at_us <= middle.now_us for at_us, _ in middle.starts.values()):
         return looks  # nobody has to wait for anybody: there is nothing to draw
     for runs in draw(ground.lengths, DRAWS):
@@ -127,16 +130,17 @@ def _deal(number: int, spread: Spread, times: int) -> list[int]:
 def tell(lengths: Lengths, looks: Looks, calibration: Calibration) -> dict[int, Foreseen]:
     """What the looks come to, by gang number."""
     found: dict[int, Foreseen] = {}
-    now_us = looks.middle.now_us
     for number, (at_us, cause) in looks.middle.starts.items():  # in order of time: whoever one waits for came before
         before = found.get(cause.gang)
         predicted = lengths.source.get(cause.gang) in PREDICTED or (before is not None and before.predicted)
         drawn = sorted(seen.starts[number][0] for seen in looks.drawn if number in seen.starts)
-        low_us, high_us = hold(at_us, drawn) if len(drawn) >= DRAWS_LEAST else _wide(at_us, now_us)
+        # What is unknown begins where it may start: of one that asked for half past six, half past six is known.
+        from_us = max(looks.middle.now_us, min(at_us, looks.begins.get(number, 0)))
+        low_us, high_us = hold(at_us, drawn) if len(drawn) >= DRAWS_LEAST else _wide(at_us, from_us)
         # No length is known to the second: a range of no width would be a promise.
-        slack_us = (at_us - now_us) // SLACK
+        slack_us = (at_us - from_us) // SLACK
         low_us, high_us = min(low_us, at_us - slack_us), max(high_us, at_us + slack_us)
-        found[number] = Foreseen(at_us, *calibration.stretch(now_us, at_us, low_us, high_us), cause, predicted)
+        found[number] = Foreseen(at_us, *calibration.stretch(from_us, at_us, low_us, high_us), cause, predicted)
     return found
 
 

@@ -11,7 +11,7 @@ from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.messages import Passing
 from phalanx.model.reason import Code
-from phalanx.words import listing, moment
+from phalanx.words import due, listing
 
 Rule = Literal["shortest", "arrival", "tier"]
 _NAMED_MOST: Final = 4
@@ -76,9 +76,9 @@ class Passers:
         if reserved_us is None:
             where = "" if shorter else "fits where this job does not"
         else:
-            at = moment(self.hub.wall_at(reserved_us), self.hub.clock.wall_s())
+            at = due(self.hub.wall_at(reserved_us), self.hub.clock.wall_s())
             ends = at_us + other.length_us <= reserved_us
-            where = f"done before this job's reservation at {at}" if ends else f"beside this job's reservation at {at}"
+            where = f"done before this job's reservation {at}" if ends else f"beside this job's reservation {at}"
         return fill, f"{', and '.join(part for part in (shorter, where) if part)} (fill: {fill})"
 
     def _fills_after(

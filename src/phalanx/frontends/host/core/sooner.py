@@ -136,7 +136,8 @@ class Sooners:
     def _fewer(self, job: Job, available: int) -> list[Way]:
         """A smaller least size: what fits now, else half, else one."""
         role, rest = job.gang.roles[0], job.gang.roles[1:]
-        if rest or role.name != SOLE_ROLE:
+        # Not of a rigid one: who asks for eight may not work with one, and was told so for every job.
+        if rest or role.name != SOLE_ROLE or not role.sizes.elastic:
             return []
         least, most = role.sizes.least, role.sizes.most
         each = role.shape.amount(DEVICE_KIND) / MILLI

@@ -27,7 +27,7 @@ from phalanx.model import reason as blame
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.snapshot import QueueColumns, UserColumns
-from phalanx.words import devices_text, gpus, listing, moment, number, span
+from phalanx.words import devices_text, due, gpus, listing, moment, number, span
 
 #: Of those ahead so many are named.
 NAMED_MOST: Final = 5
@@ -212,10 +212,10 @@ class Whys:
         for each in promised:
             rival = by_number.get(each.gangs[0])
             if rival is not None and rival is not job:
-                at = moment(self.hub.wall_at(each.start_us), self.hub.clock.wall_s())
+                at = due(self.hub.wall_at(each.start_us), self.hub.clock.wall_s())
                 who = f"{rival.id} ({rival.name}, {rival.user}, {gpus(least_gpus(rival.gang))})"
                 verb = "would delay" if code is Code.RESERVED else "waits behind"
-                return f"would fit, but {verb} {who}, which is to start at about {at}"
+                return f"would fit, but {verb} {who}, which is to start {at}"
         return ""
 
     def _say_after(self, job: Job) -> str:
@@ -231,12 +231,12 @@ class Whys:
         until_us, refusal = state.rest_of(job.number), state.refusal_of(job.number)
         if until_us is None:
             return ""
-        at = moment(self.hub.wall_at(until_us), self.hub.clock.wall_s())
+        at = due(self.hub.wall_at(until_us), self.hub.clock.wall_s())
         if refusal is not None and refusal.rests_until_us == until_us:
-            return f"was to start and could not: {refusal.words}; it is tried again at {at}"
+            return f"was to start and could not: {refusal.words}; it is tried again {at}"
         failures = self.hub.planner.state.failures_of(job.number)
         last = f"; the last time: {job.reason[1]}" if job.reason is not None else ""
-        return f"failed {failures} times without saving anything; it rests until {at}{last}"
+        return f"failed {failures} times without saving anything; it rests, and is tried again {at}{last}"
 
     # ------------------------------------------------------------------ running
 
