@@ -121,12 +121,19 @@ def test_parts_of_a_large_array_are_one_by_their_key(people):
     assert people.find("sweep") == found
 
 
-def test_a_name_means_the_newest_that_has_not_ended(people):
+def test_a_name_means_the_newest(people):
     first, second, third = (people.submit("train", hold=True)[0] for _ in range(3))
     assert people.find("train") == [third]
     assert people.detail("train") == third
     people.ask(lambda core: core.act(ADA, str(third), "cancel", {}))
-    assert people.find("train") == [second], "the newest that has not ended"
+    assert people.detail("train") == third, "also when it has ended"
+    told = people.ask(lambda core: core.act_on_all(ADA, ["train"], "cancel"))
+    assert told.jobs == [], "typed twice it cancels nobody else"
+    assert told.refused[0].error.message == (
+        f"the newest 'train' is job {third}, which has ended: cancelled; of that name there is still {first}-{second}"
+    )
+    assert told.refused[0].error.hint == f"name it by its id: {second}"
+    assert people.find(str(second)) == [second]
     other = people.submit("trained", hold=True)[0]
     assert people.find("trained") == [other]
     no = people.detail("trai")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from phalanx.control.spec.errors import show
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, choose_elements, refuse_several
-from phalanx.frontends.host.core.refs import ArrayElements, IdRange, read_ref
+from phalanx.frontends.host.core.refs import ArrayElements, IdRange, read_ref, tell_ids
 from phalanx.frontends.host.messages import RefusedRef
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import JobRecord
@@ -48,6 +49,7 @@ class Access:
         for ref in refs:
             try:
                 jobs = self._find_all(caller, ref)
+                self._check_newest(caller, ref, jobs)
                 jobs = [job for job in jobs if not job.ended] or jobs
                 for job in jobs if len(jobs) == 1 else [job for job in jobs if caller.may_act_on(job.uid)] or jobs:
                     self._check_own(caller, job)
@@ -55,6 +57,16 @@ class Access:
             except Refused as no:
                 refused.append(RefusedRef(ref, no.refusal))
         return list(found.values()), refused
+
+    def _check_newest(self, caller: Caller, ref: str, found: Sequence[Job]) -> None:
+        """A name means its newest job: where only an older one can be meant, that is asked for and not guessed."""
+        named = self.hub.register.named(ref)
+        older = sorted((job for job in named if not job.ended and caller.may_act_on(job.uid)), key=lambda job: -job.id)
+        if not older or not all(job.ended for job in found):
+            return
+        ended = f"the newest {show(ref)} is job {found[-1].id}, which has ended: {found[-1].state}"
+        ids = tell_ids(sorted(job.id for job in older))
+        raise Refused("conflict", f"{ended}; of that name there is still {ids}", f"name it by its id: {older[0].id}")
 
     @staticmethod
     def _check_own(caller: Caller, job: Job) -> Job:

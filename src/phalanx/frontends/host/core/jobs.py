@@ -319,10 +319,10 @@ class Register:
 
     @staticmethod
     def _newest(found: Iterable[Job], caller: Caller) -> list[Job]:
-        """The newest of these, with the other elements if it is one of an array; what has not ended goes first."""
+        """The newest of these, with the other elements if it is one of an array."""
         mine = _own(found, caller)
-        newest = max((job for job in mine if not job.ended), key=lambda job: job.id, default=None)
-        newest = newest or max(mine, key=lambda job: job.id, default=None)
+        # Whether it has ended or not: a word that went on to the next older one would, typed twice, cancel two jobs.
+        newest = max(mine, key=lambda job: job.id, default=None)
         if newest is None or newest.array is None:
             return [] if newest is None else [newest]
         return [job for job in mine if job.array is not None and job.array.key == newest.array.key]

@@ -210,6 +210,8 @@ class Verbs:
 
     @staticmethod
     def _must_wait(job: Job, done: str, instead: str) -> None:
+        if job.ended:
+            raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         if not _waits(job):
             raise Refused("conflict", f"job {job.id} is {job.state}; only a waiting job can be {done}", instead)
 
