@@ -84,9 +84,9 @@ def check_command(command: Sequence[str], env: Mapping[str, str], cwd: str) -> N
     program = command[0]
     _check_shell_words(command, env, cwd)
     if "/" in program:
-        _check_file(Path(cwd) / program, program)
+        _check_file(Path(cwd) / program, command)
     elif find_program(program, env, cwd) is None:
-        _refuse_missing(program, cwd)
+        _refuse_missing(command, cwd)
 
 
 def _check_shell_words(command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
@@ -118,19 +118,21 @@ def find_program(program: str, env: Mapping[str, str], cwd: str) -> Path | None:
     return None
 
 
-def _check_file(file: Path, program: str) -> None:
+def _check_file(file: Path, command: Sequence[str]) -> None:
+    program = command[0]
     if not os.path.exists(file):  # noqa: PTH110 - also where a folder on the way may not be searched
         raise UsageError(f"there is no file {program}", "write the path of a program, or its name if it is on the PATH")
     if file.is_dir():
         raise UsageError(f"{program} is a directory, not a program", "name a program in it")
     if not os.access(file, os.X_OK):
-        raise UsageError(f"{program} is not executable", _how_to_start(program))
+        raise UsageError(f"{program} is not executable", _how_to_start(command))
 
 
-def _refuse_missing(program: str, cwd: str) -> None:
+def _refuse_missing(command: Sequence[str], cwd: str) -> None:
+    program = command[0]
     if os.path.isfile(Path(cwd) / program):  # noqa: PTH113 - as above
         raise UsageError(
-            f"there is no command {program!r} on the PATH, but a file of that name", _how_to_start(program)
+            f"there is no command {program!r} on the PATH, but a file of that name", _how_to_start(command)
         )
     raise UsageError(
         f"there is no command {program!r} on the PATH of this job",
@@ -138,11 +140,10 @@ def _refuse_missing(program: str, cwd: str) -> None:
     )
 
 
-def _how_to_start(program: str) -> str:
-    if program.endswith(".py"):
-        return f"phalanx submit … -- python {program}"
-    bare = program if "/" in program else f"./{program}"
-    return f"chmod +x {bare} and write {bare}, or phalanx submit … -- sh {program}"
+def _how_to_start(command: Sequence[str]) -> str:
+    program = command[0]
+    starter = "python" if program.endswith(".py") else "sh"
+    return f"phalanx submit -- {starter} {shlex.join(command)}"
 
 
 def _check_size(env: Mapping[str, str]) -> None:

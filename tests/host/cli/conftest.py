@@ -198,7 +198,7 @@ def telling(daemon: FakeDaemon, canned: ModuleType, at_nine: None) -> FakeDaemon
 @pytest.fixture
 def at_nine(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is nine o'clock on 16 November 2026."""
-    for module in ("text", "why"):
+    for module in ("text", "why", "events"):
         monkeypatch.setattr(f"phalanx.cli.host.{module}.now", lambda: NOW)
 
 

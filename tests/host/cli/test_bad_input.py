@@ -51,10 +51,10 @@ USAGE = {
         "there is no file ./nosuchfile",
         "write the path of a program, or its name if it is on the PATH",
     ),
-    "./plain.py": ("./plain.py is not executable", "phalanx submit … -- python ./plain.py"),
+    "./plain.py": ("./plain.py is not executable", "phalanx submit -- python ./plain.py"),
     "plain.py": (
         "there is no command 'plain.py' on the PATH, but a file of that name",
-        "phalanx submit … -- python plain.py",
+        "phalanx submit -- python plain.py",
     ),
     "'sleep 1 && echo done'": (
         "'sleep 1 && echo done' is a line for a shell, and is not run by one",
@@ -64,6 +64,15 @@ USAGE = {
     "LR=3 A='b c' true --x": (
         "LR=3 sets a variable, which only a shell does",
         "phalanx submit --env LR=3 --env 'A=b c' -- true --x",
+    ),
+    "-g 4 --time 2h 'a && b'": (
+        "'a && b' is a line for a shell, and is not run by one",
+        "phalanx submit -g 4 --time 2h -- bash -c 'a && b'",
+    ),
+    "-g 2 LR=3 true": ("LR=3 sets a variable, which only a shell does", "phalanx submit -g 2 --env LR=3 -- true"),
+    "-g 2 plain.py --lr 3": (
+        "there is no command 'plain.py' on the PATH, but a file of that name",
+        "phalanx submit -g 2 -- python plain.py --lr 3",
     ),
     ".": ("there is no command '.' on the PATH of this job", "check the spelling"),
     "./": ("./ is a directory, not a program", "name a program in it"),

@@ -12,7 +12,7 @@ from phalanx.cli import _VERBS, main
 
 PHALANX = "from phalanx.cli import main; main(prog_name='phalanx')"
 #: These print for people alone, or what they print is somebody else's text, or their -o names a file.
-WITHOUT = {"logs", "run", "completion", "install", "demo", "trace convert", "trace make", "what-if"}
+WITHOUT = {"completion", "install", "demo", "trace convert", "trace make", "what-if"}
 
 
 def commands():

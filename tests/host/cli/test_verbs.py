@@ -141,12 +141,34 @@ def test_events_go_on_after_the_daemon_came_back(telling, phalanx, monkeypatch):
         return SimpleNamespace(body=text.encode(), status=200, headers={"Content-Type": "text/event-stream"})
 
     telling.answer("GET", "/v1/events", stream)
-    done = phalanx("events", "-o", "jsonl")
+    done = phalanx("events", "-o", "jsonl", "--since", "0")
     assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [1, 2, 3]
     assert done.exit_code == 5
     telling.lose = 0
     shown = phalanx("events", "--job", "2", "--since", "0").stdout
     assert shown == "08:40:00  2  bind  members 1\n08:40:00  2  bind  members 3\n"
+
+
+def test_events_begin_with_now_and_miss_nothing_while_the_daemon_is_gone(telling, phalanx, monkeypatch):
+    monkeypatch.setattr("phalanx.cli.host.events.AGAIN_S", 0.01)
+    monkeypatch.setattr("phalanx.cli.host.events.AGAIN_S_MAX", 0.05)
+    times = {1: "2026-11-16T08:40:00+00:00", 2: "2026-11-16T09:00:00+00:00", 3: "2026-11-16T09:00:02+00:00"}
+    asked = []
+
+    def stream(request):
+        asked.append(int(request.query.partition("=")[2]))
+        # Before the first connection breaks nothing new has happened; then two more.
+        new = [seq for seq in times if seq > asked[-1]] if asked[-1] >= 0 else []
+        if asked[-1] == 3:
+            telling.lose = 1000
+        told = [{"seq": seq, "at": times[seq], "job": 1, "event": "bind", "data": {}} for seq in new]
+        text = "".join(f"id: {event['seq']}\nevent: job\ndata: {json.dumps(event)}\n\n" for event in told)
+        return SimpleNamespace(body=text.encode(), status=200, headers={"Content-Type": "text/event-stream"})
+
+    telling.answer("GET", "/v1/events", stream)
+    done = phalanx("events", "-o", "jsonl")
+    assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [2, 3]
+    assert asked[:2] == [-1, 0]
 
 
 # ---- watching

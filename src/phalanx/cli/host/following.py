@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -32,17 +33,18 @@ class Wanted(NamedTuple):
     tail: int | None = None
     attempt: int | None = None  # None: the newest, and those that follow it
     raw: bool = False
+    as_json: bool = False  # a line of JSON for each line
 
 
 def read_whole(daemon: Daemon, ref: str, wanted_part: Wanted) -> None:
     """What is there now, rank after rank."""
-    rank, tail, attempt, raw = wanted_part
+    rank, tail, attempt = wanted_part.rank, wanted_part.tail, wanted_part.attempt
     wanted = 0 if rank is None else rank
     ranks = 1
     several = False
     while wanted < ranks or rank is not None:
         offset, at_end, first = 0, False, True
-        printer = _Printer(raw=raw)
+        printer = _Printer(wanted_part, int(ref), wanted)
         while not at_end:
             asked_tail = tail if first else None
             answer = _ask(daemon, ref, wanted, attempt, offset, asked_tail)
@@ -57,11 +59,11 @@ def read_whole(daemon: Daemon, ref: str, wanted_part: Wanted) -> None:
         wanted += 1
 
 
-def print_log(text: bytes, rank: int | None, *, raw: bool) -> None:
+def print_log(text: bytes, job: int, rank: int, wanted: Wanted, *, several: bool) -> None:
     """A whole log, every line with its rank if there are several."""
-    printer = _Printer(raw=raw)
-    printer.write(text, rank)
-    printer.flush(rank)
+    printer = _Printer(wanted, job, rank)
+    printer.write(text, rank if several else None)
+    printer.flush(rank if several else None)
 
 
 class Follower:
@@ -70,7 +72,7 @@ class Follower:
     def __init__(self, daemon: Daemon, ref: str, wanted: Wanted) -> None:
         """The name is looked up once: the id is what stays."""
         self._daemon = daemon
-        self._rank, self._tail, self._only, self._raw = wanted
+        self._wanted, self._rank, self._only = wanted, wanted.rank, wanted.attempt
         daemon.patience_s = PATIENCE_S
         job = self._look(ref)
         self.id = int(job["id"])
@@ -122,7 +124,7 @@ class Follower:
         return self._look(str(self.id))
 
     def _follow_attempt(self, attempt: int) -> None:
-        ranks = [_Rank(self._rank or 0, _Printer(raw=self._raw), self._tail)]
+        ranks = [self._begin(self._rank or 0)]
         pause = _PAUSE_S
         while True:
             news = False
@@ -131,12 +133,15 @@ class Follower:
                     count = each.read(self._daemon, self.id, attempt, several=self._rank is None)
                     news = news or each.news
                     if self._rank is None:  # an elastic job may get more while we look
-                        ranks += [_Rank(n, _Printer(raw=self._raw), self._tail) for n in range(len(ranks), count)]
+                        ranks += [self._begin(number) for number in range(len(ranks), count)]
             if all(each.ended for each in ranks):
                 return
             pause = _PAUSE_S if news else min(pause * 1.5, _PAUSE_S_MAX)
             if not news:
                 time.sleep(pause)
+
+    def _begin(self, rank: int) -> _Rank:
+        return _Rank(rank, _Printer(self._wanted, self.id, rank), self._wanted.tail)
 
 
 class _Rank:
@@ -166,9 +171,10 @@ class _Rank:
 class _Printer:
     """Whole lines with the rank before them; the rest waits for its end."""
 
-    def __init__(self, *, raw: bool) -> None:
+    def __init__(self, wanted: Wanted, job: int, rank: int) -> None:
         self._rest = b""
-        self._as_is = raw or not sys.stdout.isatty()
+        self._facts = {"job": job, "rank": rank} if wanted.as_json else None
+        self._as_is = wanted.raw or not sys.stdout.isatty()
 
     def write(self, piece: bytes, rank: int | None) -> None:
         whole, newline, self._rest = (self._rest + piece).rpartition(b"\n")
@@ -181,6 +187,10 @@ class _Printer:
             self._rest = b""
 
     def _print(self, text: bytes, rank: int | None) -> None:
+        if self._facts is not None:
+            for line in text.decode("utf-8", "replace").split("\n")[:-1]:
+                click.echo(json.dumps({**self._facts, "line": line}))
+            return
         if self._as_is:
             mark = b"" if rank is None else f"[{rank}] ".encode()
             lines = text.splitlines(keepends=True) if mark else [text]

@@ -58,7 +58,7 @@ def logs_at_rest(ref: str, wanted: Wanted) -> None:
     with at_rest() as found:
         jobs = found.find(ref)
         for at, job in enumerate(jobs):
-            if len(jobs) > 1:
+            if len(jobs) > 1 and not wanted.as_json:
                 click.echo(f"{chr(10) if at else ''}==> {job.id} {clean(job.name)} <==")
             _print(found, job, wanted)
 
@@ -73,4 +73,4 @@ def _print(found: AtRest, job: JobRecord, wanted: Wanted) -> None:
         raise HostFailure(ClientError(why, f"phalanx up && phalanx show {job.id}", code="not_found"))
     for rank in chosen:
         text = found.read_log(job, attempt, rank, wanted.tail)
-        print_log(text, rank if len(chosen) > 1 else None, raw=wanted.raw)
+        print_log(text, job.id, rank, wanted, several=len(chosen) > 1)

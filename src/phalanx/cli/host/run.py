@@ -11,10 +11,11 @@ import click
 
 from phalanx.cli.host.completing import complete_command
 from phalanx.cli.host.following import Follower, Wanted, tell_failure
+from phalanx.cli.host.listing import output_option
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
 from phalanx.cli.host.sending import send, tell_shape
-from phalanx.cli.host.talking import HostFailure, failing, note, talking
+from phalanx.cli.host.talking import HostFailure, failing, note, retyping, talking
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import UsageError
@@ -26,8 +27,9 @@ _INTERRUPTED: Final = 130
 @click.command(context_settings={"allow_interspersed_args": False})
 @wish_options
 @click.option("--raw", is_flag=True, help="Let a terminal obey what the job printed.")
+@output_option("table", "jsonl")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_command)
-def run(raw: bool, command: tuple[str, ...], **params: Any) -> None:
+def run(raw: bool, output: str, command: tuple[str, ...], **params: Any) -> None:
     """Submit a job and follow what all its ranks print; end with its exit code.
 
     Ctrl-C detaches: the job goes on, and the command to come back is printed.
@@ -37,7 +39,7 @@ def run(raw: bool, command: tuple[str, ...], **params: Any) -> None:
     phalanx run -g 2 -- python train.py
     """
     notes: list[str] = []
-    with failing():
+    with failing(), retyping(command):
         jobs = prepare(wish_of(params), command, each=False, notes=notes)
         if len(jobs) != 1:
             raise HostFailure(UsageError(f"run follows one job, and these are {len(jobs)}", "phalanx submit"))
@@ -48,7 +50,7 @@ def run(raw: bool, command: tuple[str, ...], **params: Any) -> None:
         job = f"{accepted['id']} {clean(accepted['name'])}"
         click.echo(f"phalanx: {job} {accepted['state']}, {tell_shape(jobs[0])}; Ctrl-C detaches", err=True)
         try:
-            follower = Follower(daemon, str(accepted["id"]), Wanted(raw=raw))
+            follower = Follower(daemon, str(accepted["id"]), Wanted(raw=raw, as_json=output == "jsonl"))
             code = tell_end(daemon, follower.follow(), seen=True)
         except KeyboardInterrupt:
             detach(daemon, accepted)

@@ -11,7 +11,7 @@ from phalanx.cli.host.listing import output_option
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
 from phalanx.cli.host.sending import look_again, send, tell_accepted
-from phalanx.cli.host.talking import failing, note, talking
+from phalanx.cli.host.talking import failing, note, retyping, talking
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -34,7 +34,7 @@ def submit(each: bool, dry_run: bool, output: str, command: tuple[str, ...], **p
     phalanx submit -g 1 --each < commands.txt
     """
     notes: list[str] = []
-    with failing():
+    with failing(), retyping(command):
         wish = wish_of(params)
         jobs = prepare(wish, command, each=each, notes=notes)
     for text in dict.fromkeys(notes):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from phalanx.cli.failure import CommandFailure
+from phalanx.cli.failure import WORDS, CommandFailure
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, open_daemon
-from phalanx.client.daemon_errors import ClientError, RefusedError
+from phalanx.client.daemon_errors import ClientError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -47,6 +48,20 @@ def failing() -> Iterator[None]:
         yield
     except ClientError as bad:
         raise HostFailure(bad) from None
+
+
+@contextmanager
+def retyping(command: Sequence[str]) -> Iterator[None]:
+    """Advice to hand in another command keeps the options that were typed before this one."""
+    try:
+        yield
+    except UsageError as bad:
+        words = click.get_current_context().meta.get(WORDS, [])
+        typed = list(words[: len(words) - len(command)])
+        typed = typed[:-1] if typed[-1:] == ["--"] else typed
+        if typed and bad.hint.startswith(("phalanx submit -- ", "phalanx submit --env ")):
+            bad.hint = f"phalanx {shlex.join(typed)}{bad.hint.removeprefix('phalanx submit')}"
+        raise
 
 
 @contextmanager

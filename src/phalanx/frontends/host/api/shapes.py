@@ -86,9 +86,9 @@ class GanttQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Events after this one; the header Last-Event-ID goes before it."""
+    """Events after this one, 0: all that are kept, -1: only new ones; the header Last-Event-ID goes before it."""
 
-    since: Count = 0
+    since: Annotated[int, Meta(ge=-1, le=NUMBER_MAX)] = 0
 
 
 # ---------------------------------------------------------------------- bodies
