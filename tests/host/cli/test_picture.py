@@ -38,3 +38,12 @@ def test_two_jobs_that_touch_are_two_without_colours():
 
 def test_a_range_in_the_history_is_written_as_a_range():
     assert data_text({"by": "ada", "what": {"members": {"min": 2, "max": 8}}}) == "by ada, what members:2:8"
+
+
+def test_a_job_that_began_twice_is_in_the_list_twice():
+    bars = [bar(1, "past", -600, -500), bar(1, "running", -60, 60)]
+    lines = gantt.draw({"now": NOW.isoformat(), "devices": [{"index": 0}], "bars": bars}, 72)
+    assert [line.split()[:4] for line in lines if line.startswith("1  j1")] == [
+        ["1", "j1", "ada", "past"],
+        ["1", "j1", "ada", "running"],
+    ]

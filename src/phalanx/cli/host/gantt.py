@@ -155,16 +155,14 @@ def _draw_axis(axis: _Axis, here: datetime) -> str:
 
 
 def _list_jobs(bars: Sequence[Bar], axis: _Axis) -> list[str]:
-    """Who is in the picture."""
-    found: dict[int, Bar] = {}
-    for bar in bars:
-        known = found.get(int(bar["job"]))
-        if known is None or bar["start"] > known["start"]:
-            found[int(bar["job"])] = bar  # what is true of it now, or next
+    """Who is in the picture; whoever began twice, twice."""
+    found: dict[tuple[int, str], Bar] = {}
+    for bar in bars:  # one for each device
+        found.setdefault((int(bar["job"]), str(bar["start"])), bar)
     cells = [
         [str(job), clean(bar.get("name", "")), clean(bar.get("user", "")), clean(bar.get("kind", "")),
          f"{axis.label(instant(bar['start']))} - {axis.label(instant(bar.get('end')))}"]
-        for job, bar in sorted(found.items())[-_NAMED:]
+        for (job, _), bar in sorted(found.items())[-_NAMED:]
     ]  # fmt: skip
     more = len(found) - len(cells)
     return [*table([], cells, {0}), *([f"and {more} more"] if more > 0 else [])]
