@@ -29,6 +29,7 @@ from phalanx.frontends.host.core.jobs import ArrayPlace, Job, Live, Member
 from phalanx.frontends.host.core.member_environment import SharedEnvironment, environment
 from phalanx.frontends.host.messages import HTTP_STATUS
 from phalanx.frontends.host.service import Figures
+from phalanx.frontends.sim import library
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 
 DOCS = Path(__file__).resolve().parent
@@ -218,6 +219,12 @@ def python_text() -> str:
     return "".join([*found, table(("method", "what"), methods)])
 
 
+def simulate_text() -> str:
+    """The signature of simulate."""
+    signature = re.sub(r"\s+", " ", str(inspect.signature(library.simulate)).replace("'", ""))
+    return f"```python\nphalanx.simulate{signature}\n```\n\n{inspect.getdoc(library.simulate)}\n"
+
+
 # ---- codes
 
 CODES = {
@@ -321,7 +328,7 @@ MADE: dict[str, dict[str, Callable[[], str]]] = {
     "settings.md": {"keys": settings_table, "bounds": bounds_table},
     "job-files.md": {"options": options_table, "sbatch": sbatch_table, "gang-keys": gang_keys},
     "member-environment.md": {"variables": variables_table},
-    "python-api.md": {"python": python_text},
+    "python-api.md": {"python": python_text, "simulate": simulate_text},
     "exit-codes.md": {"codes": codes_table},
     "http-api.md": {"routes": routes_table, "shapes": shapes_text},
     "metrics.md": {"metrics": metrics_table},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,21 +16,24 @@ if TYPE_CHECKING:
     from phalanx.frontends.sim.printing import Sheet
     from phalanx.frontends.sim.text_gantt import Glyphs
 
+#: What the context knows of `-o`.
+FORMAT: Final = "phalanx.format"
 #: A run with fewer gangs is over before a bar would be drawn.
 _PROGRESS_GANGS_MIN = 2_000
 
 
-def json_option(about: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """`--json` as `as_json`, and `-o json`, which says the same."""
+def json_option(about: str, *more: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """`--json` as `as_json`, and `-o json`, which says the same; `more`: other formats, which the context knows of."""
 
     def note_output(context: click.Context, parameter: click.Parameter, value: str) -> None:
         context.meta[AS_JSON] = value == "json"
+        context.meta[FORMAT] = value
 
     def choose(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
         return value or bool(context.meta.get(AS_JSON))
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:
-        kinds, same = click.Choice(["table", "json"]), "json: the same as --json."
+        kinds, same = click.Choice(["table", "json", *more]), "json: the same as --json."
         function = click.option(
             "-o", "--output", type=kinds, is_eager=True, expose_value=False, callback=note_output, help=same
         )(function)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
-from phalanx.cli.screen import choose_glyphs, json_option, print_lines, print_sheet, share_bar
+from phalanx.cli.screen import FORMAT, choose_glyphs, json_option, print_lines, print_sheet, share_bar
 from phalanx.cli.trace import share_options
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ _BOXES_MOST: Final = 36_000
 @click.option("--seed", type=int, help="Seed of everything random.  [default: 0]")
 @click.option("--seeds", "many", help="Several seeds, as 0-9 or 1,3,5; the table then shows means.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; else as many as there are cores.")
-@json_option("Print JSON, one list with an element per policy and seed.")
+@json_option("Print JSON, one list with an element per policy and seed; -o csv: a row per gang.", "csv")
 @click.option("--report", type=click.Path(path_type=Path), help="Write a report: .html, or a figure: .svg, .png.")
 @click.option("--gantt/--no-gantt", default=True, help="Draw small runs.", show_default=True)
 @click.pass_context
@@ -92,7 +94,8 @@ def sim(
         # All names are checked before the first run: nobody wants to hear of a typo after a minute.
         places = [Path()] if policies is not None else [file.parent, Path()]
         tasks = make_tasks([check_policy(*each, places) for each in _chosen(scenario, policies)], seeds)
-        runner = Runner(read, seeds, as_json=as_json, boxes=_boxes_each(report, len(tasks) // len(seeds)))
+        as_csv = context.meta.get(FORMAT) == "csv"
+        runner = Runner(read, seeds, as_json=as_json or as_csv, boxes=_boxes_each(report, len(tasks) // len(seeds)))
         gangs = len(scenario.gangs) * len(tasks)
         title = tasks[0].label if len(tasks) == 1 else f"{len(tasks)} runs"
         with share_bar(title, gangs) as progress:
@@ -103,13 +106,15 @@ def sim(
     problem = _write_report(context, report, scenario, products, seeds)
     if as_json:
         click.echo(b"[" + b",".join(product.encoded for product in products) + b"]\n", nl=False)
+    elif as_csv:
+        _print_rows(products)
     elif len(seeds) > 1:
         _print_means(scenario, products, seeds)
     else:
         _print(scenario, [product.result for product in products], gantt=gantt)
     if problem is not None:
         raise problem
-    if report is not None and not as_json:
+    if report is not None and not (as_json or as_csv):
         print_lines(["", f"report: {report}"])
 
 
@@ -293,10 +298,25 @@ def _print(scenario: Scenario, results: list[SimResult], *, gantt: bool) -> None
     print_sheet(comparison_sheet(results))
 
 
+def _print_rows(products: Sequence[Product]) -> None:
+    from phalanx.frontends.sim.library import write_rows
+
+    text = io.StringIO()
+    write_rows((json.loads(product.encoded) for product in products), text)
+    click.echo(text.getvalue(), nl=False)
+
+
 def _print_means(scenario: Scenario, products: Sequence[Product], seeds: Sequence[int]) -> None:
     from phalanx.frontends.sim.report.comparison import seeds_sheet
     from phalanx.frontends.sim.report.heading import describe_seeds, make_heading
 
     unit = make_heading(scenario, "", "", seeds).unit
-    print_lines([f"means over seeds {describe_seeds(seeds)}, ± standard deviation", ""])
+    print_lines([f"means over seeds {describe_seeds(seeds)}, ± standard deviation"])
+    by_policy: dict[str, list[Mapping[str, object]]] = {}
+    for product in products:
+        by_policy.setdefault(product.result.policy, []).append(product.result.metrics)
+    if all(each == metrics[0] for metrics in by_policy.values() for each in metrics):
+        # A deviation of nothing looks like a finding; it says that the seeds decided nothing.
+        print_lines(["every seed gave the same: nothing here is drawn, as --elastic and failures: would be"])
+    print_lines([""])
     print_sheet(seeds_sheet([product.facts for product in products], unit))
