@@ -34,6 +34,7 @@ ROWS = (
     "philly",
     "elastic-peers",
     "elastic-passes",
+    "promises",
     "llm",
     "submits",
     "waiting",

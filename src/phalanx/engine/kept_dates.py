@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from phalanx.engine.reclaimable import Reclaimable
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.plan import DateVerdict
 
@@ -22,8 +23,8 @@ class PlannedStart:
     pool: BoolArray
     units: IntArray
     until_us: int  # `NEVER`: nothing proves its end
-    # Whole gangs only: one that shrinks for a start keeps its least, which stays counted.
-    leaving: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()  # whole gangs
+    lending: tuple[tuple[int, int], ...] = ()  # who shrinks for it, and by how many members
 
 
 class KeptDates(Protocol):
@@ -56,4 +57,8 @@ class KeptDates(Protocol):
 
     def note_start(self, start: PlannedStart) -> None:
         """It is counted from now on."""
+        ...
+
+    def protect(self, reclaimable: Reclaimable) -> None:
+        """Nobody takes from those who run what their dates need."""
         ...

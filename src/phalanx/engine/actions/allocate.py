@@ -10,6 +10,8 @@ What lies ahead is a `Calendar`: a short one or a long one, and the walk does no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from phalanx.engine.calendar.limits_ahead import leaves_limits
@@ -20,7 +22,9 @@ from phalanx.engine.making_room.preemption import RoomFinder, RoomFound
 from phalanx.engine.order.orders import overhead_us
 from phalanx.engine.order.queue_turns import QueueTurns
 from phalanx.engine.order.turns import Offer, Turns, asked_units, find_over_limit, list_offers, start_turn
+from phalanx.engine.reclaimable import Release
 from phalanx.engine.room.placement import Places
+from phalanx.engine.room.seats import sizes_of
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form
@@ -226,16 +230,16 @@ class Walk:
         gone_us = self.now + offer.length_us if self.turns.proven[turn] else NEVER
         return leaves_limits(self.session, self.turns, turn, offer, gone_us, self.calendar.list_reserved())
 
-    def _leaves_dates(self, turn: int, offer: Offer, leaving: tuple[int, ...] = ()) -> bool:
+    def _leaves_dates(self, turn: int, offer: Offer, releases: Sequence[Release] = ()) -> bool:
         """Whether every promised date can still be met if it starts now."""
         assert self.session.dates is not None
-        if self.session.dates.allows(self._as_start(turn, offer, leaving)):
+        if self.session.dates.allows(self._as_start(turn, offer, releases)):
             self.kept_out.discard(turn)
             return True
         self.kept_out.add(turn)
         return False
 
-    def _as_start(self, turn: int, offer: Offer, leaving: tuple[int, ...]) -> PlannedStart:
+    def _as_start(self, turn: int, offer: Offer, releases: Sequence[Release]) -> PlannedStart:
         pending, gangs = self.session.snapshot.pending, self.session.snapshot.gangs
         rows = self.turns.rows_of(turn)
         # Start-up and restoring come on top of what is stated (decision 7).
@@ -243,12 +247,17 @@ class Walk:
         until_us = self.now + offer.length_us + max(more) if self.turns.proven[turn] else NEVER
         units = asked_units(self.session, offer.form, offer.size)
         pool = self.session.pool_of(self.turns.key_of(turn))
-        return PlannedStart(int(pending.gang[rows[-1]]), pool, units, until_us, leaving)
+        leaving = tuple(each.occupant.number for each in releases if each.whole)
+        lending = tuple((each.occupant.number, sum(sizes_of(each.seats))) for each in releases if not each.whole)
+        return PlannedStart(int(pending.gang[rows[-1]]), pool, units, until_us, leaving, lending)
 
-    def _start(self, turn: int, offer: Offer, places: Places, guest: Guest, leaving: tuple[int, ...] = ()) -> None:
+    def _start(self, turn: int, offer: Offer, places: Places, guest: Guest, releases: Sequence[Release] = ()) -> None:
         # The session before the calendar: the long one reads the ends that this has just written.
         if self.session.dates is not None:
-            self.session.dates.note_start(self._as_start(turn, offer, leaving))
+            self.session.dates.note_start(self._as_start(turn, offer, releases))
+            # What others need may be more beside it, and the next one may not take that from them.
+            if self.session.reclaimable is not None:
+                self.session.dates.protect(self.session.reclaimable)
         start_turn(self.session, self.turns, turn, offer, places, guest=guest)
         self.started[turn] = True
         self.calendar.start(turn, offer, places, guest)
@@ -264,8 +273,7 @@ class Walk:
         found = self.finder.find(turn, key, filling=filling) or self._call_in(turn)
         if found is None:
             return False
-        gone = tuple(release.occupant.number for release in found.releases if release.whole)
-        if self.session.dates is not None and not self._leaves_dates(turn, found.offer, gone):
+        if self.session.dates is not None and not self._leaves_dates(turn, found.offer, found.releases):
             return False
         self._commit(turn, found)
         return True
@@ -284,8 +292,8 @@ class Walk:
         if self.dismissals is not None:
             self.dismissals.forget()
         # Releases first, then the claimant, then those who were moved: each sits on what the one before has left.
-        gone = tuple(release.occupant.number for release in found.releases if release.whole)
-        self._start(turn, found.offer, self.calendar.hold(found.offer.form, found.places), Guest.NO, gone)
+        places = self.calendar.hold(found.offer.form, found.places)
+        self._start(turn, found.offer, places, Guest.NO, found.releases)
         self.finder.settle_moves(found)
         # Usage has gone down with the releases, so that sizes remembered as too large may fit again.
         self.limit_caps = self.turns.queue_caps(self.session) if self.session.limits.any else None

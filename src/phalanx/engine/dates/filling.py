@@ -13,9 +13,9 @@ for which somebody else may still be leaving the seats.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -25,6 +25,8 @@ from phalanx.model.fleet import IntArray
 
 #: Whoever gave seats in one plan is asked for more in the next, which is made a moment later.
 LOOK_US = 1000
+#: For the division of times, which are whole microseconds.
+_HAIR_US = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,15 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class FillingStyle:
+    """How gangs are filled in; each finds courses that others miss, and one without anybody late is enough."""
+
+    steady: bool = False  # nobody who runs is counted with less than it has now, but for want of room
+    fast: bool = False  # everybody as fast as room lets them, and not as slowly as their dates do
+    first: frozenset[int] = frozenset()  # these before all others
+
+
+@dataclass(frozen=True, slots=True)
 class Filled:
     """What a gang gets: a size for now, and when it is then done."""
 
@@ -69,15 +80,22 @@ class RoomOverTime:
     def __init__(self, now_us: int, free: IntArray, idle: IntArray) -> None:
         """All of it free for ever. `idle`: what nobody sits on at this moment, so that nobody has to leave it first."""
         self.times: list[int] = [now_us]
-        self.free: IntArray = free[None, :].copy()
         self.idle = idle.copy()
+        # Longer than it is filled, and doubled when it is full: a stretch is cut for nearly every gang, and a new array
+        # for each was a third of the time that filling took.
+        self.rows: IntArray = np.repeat(free[None, :], 8, axis=0)
+
+    @property
+    def free(self) -> IntArray:
+        """What is free in each stretch; a view."""
+        return self.rows[: len(self.times)]
 
     def copy(self) -> RoomOverTime:
         """One to try things on."""
         # Past the constructor, which would lay out one free stretch only to have it replaced: copies are made per pool
         # for every start that is thought of.
         twin = RoomOverTime.__new__(RoomOverTime)
-        twin.times, twin.free, twin.idle = list(self.times), self.free.copy(), self.idle.copy()
+        twin.times, twin.rows, twin.idle = list(self.times), self.rows.copy(), self.idle.copy()
         return twin
 
     def take(self, units: IntArray, from_us: int, until_us: int, sign: int = 1) -> None:
@@ -86,46 +104,113 @@ class RoomOverTime:
         last = len(self.times) if until_us >= NEVER else self.cut(max(until_us, self.times[0]))
         self.free[first:last] -= sign * units
 
-    def has(self, units: IntArray, until_us: int) -> bool:
-        """Whether so much is free from now until then."""
-        last = bisect_right(self.times, until_us - 1)
-        return bool((self.free[:last] >= units).all())
+    def has(self, units: IntArray, from_us: int, until_us: int) -> bool:
+        """Whether so much is free all that time."""
+        first, last = bisect_right(self.times, from_us) - 1, bisect_left(self.times, until_us)
+        return bool((self.free[first:last] >= units).all())
 
     def cut(self, at_us: int) -> int:
         """The stretch that begins at an instant; made if there is none."""
         at = bisect_right(self.times, at_us)
         if self.times[at - 1] == at_us:
             return at - 1
+        count = len(self.times)
+        if count == len(self.rows):
+            self.rows = np.concatenate((self.rows, self.rows))
+        self.rows[at + 1 : count + 1] = self.rows[at:count]
+        self.rows[at] = self.rows[at - 1]
         self.times.insert(at, at_us)
-        self.free = np.insert(self.free, at, self.free[at - 1], axis=0)
         return at
 
 
-def fill(room: RoomOverTime, demands: Sequence[Demand], wait_us: int) -> dict[int, Filled]:
-    """What everybody gets who can be in time, by number; room is written to. `wait_us`: for seats others still leave.
+class Filling:
+    """Gangs being filled into room, by date; what everybody gets who can be in time.
 
     Whoever cannot be in time is left out and gets nothing but the least that it has.
     """
-    now_us = room.times[0]
-    for demand in demands:
-        # What runs keeps its least to its end, however far behind in the order it stands: nobody is stopped for a date.
-        if demand.held:
-            room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us())
-    found: dict[int, Filled] = {}
-    # By date (earliest deadline first): whoever stands behind takes nothing from those before it but the least that it
-    # runs on, so that a newcomer with a late date cannot break an earlier one. By number where dates are equal, since
-    # the order of a dict is nobody's right (rule 1, ties).
-    for demand in sorted(demands, key=lambda each: (each.date_us, each.number)):
+
+    def __init__(self, room: RoomOverTime, demands: Iterable[Demand], wait_us: int, style: FillingStyle) -> None:
+        """Room is written to. `wait_us`: for seats others still leave."""
+        self.room, self.wait_us, self.style = room, wait_us, style
+        self.forgets = False  # whether these courses will not be found again once they have begun
+        self.found: dict[int, Filled] = {}
+        # By date (earliest deadline first): whoever stands behind takes nothing from those before it but the least that
+        # it runs on, so that a newcomer with a late date cannot break an earlier one.
+        self.line = sorted(demands, key=self._turn)
+        self.done = 0
+        for demand in self.line:
+            # What runs keeps its least to its end, however far behind in the order it stands: nobody is stopped for a
+            # date.
+            if demand.held:
+                self._hold(demand)
+
+    def copy(self) -> Filling:
+        """One to go on with in two ways."""
+        twin = Filling.__new__(Filling)
+        twin.room, twin.wait_us, twin.style = self.room.copy(), self.wait_us, self.style
+        twin.forgets = self.forgets
+        twin.found, twin.line, twin.done = dict(self.found), list(self.line), self.done
+        return twin
+
+    def add(self, demand: Demand) -> None:
+        """One more that does not run yet, behind all that have been filled so far."""
+        insort(self.line, demand, lo=self.done, key=self._turn)
+
+    def run(self, before_us: int = NEVER + 1, may_be_late: Container[int] | None = None) -> bool:
+        """Fill those with a date before an instant; False, and no further, as soon as one is late that may not be.
+
+        With `may_be_late` an answer is good for later: courses that will not be found again are as good as late.
+        """
+        while self.done < len(self.line):
+            demand = self.line[self.done]
+            if demand.date_us >= before_us and demand.number not in self.style.first:
+                break
+            self.done += 1
+            in_time = self._fill_one(demand)
+            if may_be_late is not None and (self.forgets or (not in_time and demand.number not in may_be_late)):
+                return False
+        return True
+
+    @property
+    def late(self) -> set[int]:
+        """Who was filled in and cannot be in time."""
+        return {demand.number for demand in self.line[: self.done]} - self.found.keys()
+
+    def hurry(self) -> dict[int, int]:
+        """Sizes from now on of those who run and are late anyway: done as soon as what is left to them lets them."""
+        found = {}
+        for demand in self.line[: self.done]:
+            if demand.held and demand.number not in self.found:
+                self._hold(demand, -1)
+                anyhow = replace(demand, date_us=NEVER)
+                most = _find_most(self.room, anyhow)
+                path = _follow(self.room, most, anyhow, len(demand.sizes) - 1, self.wait_us)
+                assert path is not None  # it has its least, and the last stretch has no end
+                found[demand.number] = _take_path(self.room, anyhow, path).size
+        return found
+
+    def _fill_one(self, demand: Demand) -> bool:
         if demand.held:
             # Its own least must not stand in its way. Taken out with the same instant as it went in, or a sliver of it
             # would stay behind.
-            room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us(), -1)
-        course = _find_course(room, demand, wait_us)
-        if course is not None:
-            found[demand.number] = _take_course(room, demand, course)
-        elif demand.held:
-            room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us())
-    return found
+            self._hold(demand, -1)
+        path = _find_path(self.room, demand, self.wait_us, self.style)
+        if path is None:
+            if demand.held:
+                self._hold(demand)
+            return False
+        # It would have less than now, and who counts again afterwards finds nobody who holds it to what it had.
+        self.forgets |= self.style.steady and path.sizes[0] < demand.present
+        self.found[demand.number] = _take_path(self.room, demand, path)
+        return True
+
+    def _turn(self, demand: Demand) -> tuple[bool, int, int]:
+        # By number where dates are equal, since the order of a dict is nobody's right (rule 1, ties).
+        return demand.number not in self.style.first, demand.date_us, demand.number
+
+    def _hold(self, demand: Demand, sign: int = 1) -> None:
+        now_us = self.room.times[0]
+        self.room.take(demand.units(demand.sizes[0]), now_us, now_us + demand.least_us(), sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,44 +222,87 @@ class _Path:
     end_us: int
 
 
-def _find_course(room: RoomOverTime, demand: Demand, wait_us: int) -> _Path | None:
-    """The course of the lowest level that is in time."""
+def _find_path(room: RoomOverTime, demand: Demand, wait_us: int, style: FillingStyle) -> _Path | None:
+    """The course of the lowest level that is in time, or of the highest."""
     most = _find_most(room, demand)
-    # The size that it has first: a change costs a pause, so that a larger one may be too late where this is not.
-    high = bisect_right(demand.sizes, demand.present) - 1
-    best = _follow(room, most, demand, high, wait_us) if high >= 0 else None
-    if best is None:
-        high = len(demand.sizes) - 1
+    present = bisect_right(demand.sizes, demand.present) - 1
+    if style.fast:
+        return _follow(room, most, demand, len(demand.sizes) - 1, wait_us)
+    low = max(0, present) if style.steady else 0
+    # Levels that would be late with all the room there is need not be followed.
+    left_us = demand.date_us - room.times[0] - demand.waits_us
+    top = len(demand.sizes) - 1
+    while low < top and demand.work > (left_us + 1) * demand.speeds[low]:
+        low += 1
+    # The lowest that is left first: it is what nearly everybody gets.
+    best = _follow(room, most, demand, low, wait_us)
+    if best is not None or low == top:
+        return best
+    # The size that it has next: a change costs a pause, so that a larger one may be too late where this is not.
+    high = present if present > low else top
+    best = _follow(room, most, demand, high, wait_us)
+    if best is None and high < top:
+        high = top
         best = _follow(room, most, demand, high, wait_us)
     if best is None:
         return None
     # Else higher levels are not later, but for a pause more: what is answered has been followed to its end in any case.
-    low = 0
+    low += 1
     while low < high:
         middle = (low + high) // 2
-        course = _follow(room, most, demand, middle, wait_us)
-        if course is None:
+        path = _follow(room, most, demand, middle, wait_us)
+        if path is None:
             low = middle + 1
         else:
-            best, high = course, middle
+            best, high = path, middle
     return best
 
 
-def _find_most(room: RoomOverTime, demand: Demand) -> list[int]:
+def _find_most(room: RoomOverTime, demand: Demand) -> IntArray:
     """The largest size that each stretch has room for, as an index of its sizes; negative: not even its least."""
     left = room.free - demand.fixed
-    wanted = demand.each > 0
     # A stretch in which too much is taken already (a window over seats in use) is negative here, and stays negative
     # through the division, which rounds down: no size fits, not even the least.
-    most = np.where((left >= 0).all(axis=1), demand.sizes[-1], -1)
-    if wanted.any():
-        most = np.minimum(most, (left[:, wanted] // demand.each[wanted]).min(axis=1))
-    answer: list[int] = (np.searchsorted(demand.sizes, most, side="right") - 1).tolist()
-    return answer
+    most = np.where(left.min(axis=1) >= 0, demand.sizes[-1], -1)
+    for kind in demand.each.nonzero()[0].tolist():
+        np.minimum(most, left[:, kind] // demand.each[kind], out=most)
+    return np.searchsorted(demand.sizes, most, side="right") - 1
 
 
-def _follow(room: RoomOverTime, most: list[int], demand: Demand, level: int, wait_us: int) -> _Path | None:
+def _follow(room: RoomOverTime, most: IntArray, demand: Demand, level: int, wait_us: int) -> _Path | None:
     """Run it at a level from the first stretch on in which it can stay; None if it is not in time."""
+    path = _follow_straight(room, most, demand, level, wait_us)
+    return _follow_stretches(room, most.tolist(), demand, level, wait_us) if path is None else path.path
+
+
+@dataclass(frozen=True, slots=True)
+class _Straight:
+    """What became of a course of one size; `path` None if it is not in time."""
+
+    path: _Path | None
+
+
+def _follow_straight(room: RoomOverTime, most: IntArray, demand: Demand, level: int, wait_us: int) -> _Straight | None:
+    """The same where it has one size from its start to its end, which most have; None if it does not."""
+    # What `_follow_stretches` says, without going through stretches one by one.
+    first = 0 if demand.held else int((most >= 0).argmax())
+    if most[first] < level:
+        return None
+    size, owed = demand.sizes[level], demand.waits_us
+    if size != demand.present:
+        owed += _change_us(room, demand, demand.present, size, first, wait_us)
+    end_us = room.times[first] + owed + demand.work / demand.speeds[level]
+    done_us = ceil(end_us - _HAIR_US)
+    if done_us > demand.date_us:
+        # With less in between it would be later still.
+        return _Straight(None)
+    last = max(first + 1, bisect_left(room.times, end_us - _HAIR_US))
+    if most[first:last].min() < level:
+        return None
+    return _Straight(_Path(first, [size] * (last - first), done_us))
+
+
+def _follow_stretches(room: RoomOverTime, most: list[int], demand: Demand, level: int, wait_us: int) -> _Path | None:
     times, sizes, speeds, date_us = room.times, demand.sizes, demand.speeds, demand.date_us
     # `owed` is time in which it holds seats and gets nothing done. It is carried from one stretch into the next: a
     # pause does not end where somebody else's course happens to.
@@ -197,8 +325,8 @@ def _follow(room: RoomOverTime, most: list[int], demand: Demand, level: int, wai
         end_us = start_us + owed + left / speed
         # Times are whole microseconds; a hair for the division, and the same hair in both places: one that ends at a
         # boundary by the one and behind it by the other would hold the whole next stretch.
-        if at + 1 == len(times) or end_us - 0.01 <= times[at + 1]:
-            done_us = ceil(end_us - 0.01)
+        if at + 1 == len(times) or end_us - _HAIR_US <= times[at + 1]:
+            done_us = ceil(end_us - _HAIR_US)
             return _Path(first, course, done_us) if done_us <= date_us else None
         span = times[at + 1] - start_us
         if owed < span:
@@ -234,7 +362,7 @@ def _added(demand: Demand, size: int) -> IntArray:
     return more
 
 
-def _take_course(room: RoomOverTime, demand: Demand, course: _Path) -> Filled:
+def _take_path(room: RoomOverTime, demand: Demand, course: _Path) -> Filled:
     first, last = course.first, course.first + len(course.sizes)
     # The last stretch only up to its end: what comes after is for those behind it in the order.
     if last == len(room.times) or room.times[last] != course.end_us:
