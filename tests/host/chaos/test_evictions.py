@@ -35,9 +35,6 @@ from phalanx.frontends.host.messages import ENDED
 CYCLES_SHORT = 6
 CYCLES = int(os.environ.get("PHALANX_CHAOS_CYCLES", "100"))
 SEED = int(os.environ.get("PHALANX_CHAOS_SEED", "0"))
-#: A job that was evicted, saved and exited with 0 must run again. It is recorded as completed if the daemon died
-#: before that exit, or if it was evicted while its gate opened: switched on when that is mended.
-EVICTED_RUN_AGAIN = True
 
 GPUS = 8
 LIVE_LEAST = 7  # jobs that have not ended, so that there is always somebody to kill and somebody who waits
@@ -252,7 +249,7 @@ class Turmoil:
             return
         expected = {"failed"} if subject.kind == "failing" else {"completed"}
         assert state in expected | ({"failed"} if subject.hit else set()), (subject, row)
-        if state == "completed" and (EVICTED_RUN_AGAIN or not evicted):
+        if state == "completed":
             self.check_finished(subject, row, ranks["end"])
         if subject.members and subject.kind != "failing" and not subject.hit and not evicted:
             for (job, attempt), begun in ranks["begin"].items():
