@@ -44,7 +44,8 @@ SENTENCES: Final[Mapping[Code, str]] = {
     Code.BEHIND: "would fit, but waits behind a gang that came before it",
     Code.RESERVED: "would fit, but would delay a gang that has a reservation",
     Code.MAINTENANCE: "would still run when a maintenance window or another's reservation begins",
-    Code.DEADLINE_UNREACHABLE: "can never meet its deadline: it needs longer than that even alone on an empty cluster",
+    Code.DEADLINE_UNREACHABLE: "can never meet its deadline: alone on an empty cluster it needs {needed_s:g} s,"
+    " and its date leaves {available_s:g} s",
     Code.BACKOFF: "failed again and again without saving anything; it may start again after a rest",
     Code.SEARCH_BUDGET: "the search for a placement gave up undecided; it is tried again when something changes",
 }
@@ -157,6 +158,8 @@ class Teller:
         return SENTENCES[code].format(
             needed=needed,
             available=available,
+            needed_s=needed / 1e6,
+            available_s=available / 1e6,
             after=", ".join(gang.after.names),
             word=gang.together.word if gang.together else "",
             queue=gang.queue,

@@ -28,11 +28,17 @@ def find_too_late(session: Session, turns: Turns) -> BoolArray:
 
 def is_too_late(snapshot: Snapshot, row: int) -> bool:
     """The same of one pending gang."""
+    deadline_us, needed_us = snapshot.gangs[int(snapshot.pending.gang[row])].deadline_us, find_needed_us(snapshot, row)
+    return deadline_us is not None and needed_us is not None and needed_us > deadline_us
+
+
+def find_needed_us(snapshot: Snapshot, row: int) -> int | None:
+    """How long a pending gang takes alone on an empty cluster; None if nobody has said."""
     pending, number = snapshot.pending, int(snapshot.pending.gang[row])
     gang = snapshot.gangs[number]
     # Without a stated walltime the length is a guess (rule 7), and nobody is refused for a guess.
-    if gang.deadline_us is None or gang.walltime_us is None:
-        return False
+    if gang.walltime_us is None:
+        return None
     length, form = gang.walltime_us, snapshot.forms[int(pending.form[row])]
     # A gang that starts together with others is judged at its largest: how large it could be beside them is not known.
     if pending.elastic[row] and form.open_size and pending.group[row] < 0:
@@ -44,4 +50,4 @@ def is_too_late(snapshot: Snapshot, row: int) -> bool:
             length = scaled_us(length, curve_of(snapshot, number), gang.roles[0].sizes.most, fitting[-1])
     # It has to start up first (rule 16). Not what it restores if it ran before: beside its whole walltime that would
     # count twice, and whose date was in reach when it came is not refused because somebody evicted it.
-    return length + gang.startup_us > gang.deadline_us
+    return length + gang.startup_us

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from phalanx.engine.order.deadlines import find_needed_us
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.room.placement import role_ceiling
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
@@ -63,10 +64,22 @@ def judge_pending(
     rooms = [measure_room(session, key, sums) for key in turns.keys]
     judged = _judge_turns(session, turns, impossible, walk, rooms)
     codes[turns.rows], needed[turns.rows], available[turns.rows] = judged
-    codes[turns.rows[late]] = Code.DEADLINE_UNREACHABLE
+    for row in turns.rows[late].tolist():
+        codes[row], needed[row], available[row] = Code.DEADLINE_UNREACHABLE, *_measure_lateness(session, row)
     for last, rows in turns.members.items():  # what is said of a group is said of every gang of it
         codes[rows], needed[rows], available[rows] = codes[last], needed[last], available[last]
     return Verdicts(codes, needed, available)
+
+
+def _measure_lateness(session: Session, row: int) -> tuple[int, int]:
+    """Time that a gang needs, and time that its deadline leaves it, from its submit; of a group, its last gang's."""
+    snapshot, number = session.snapshot, int(session.snapshot.pending.gang[row])
+    gang, verdict = snapshot.gangs[number], snapshot.dates.get(number)
+    needed_us = find_needed_us(snapshot, row) or 0
+    # Refused beside those to whom dates were promised: then it is what could have been promised that it needs.
+    if verdict is not None and not verdict.promised and verdict.earliest_us is not None:
+        needed_us = max(needed_us, verdict.earliest_us - gang.submit_us)
+    return needed_us, gang.deadline_us or 0
 
 
 def _judge_turns(
