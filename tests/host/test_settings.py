@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import threading
+from collections import namedtuple
 
 import pytest
 
@@ -42,6 +44,9 @@ def places(tmp_path):
             )
 
     return Places()
+
+
+NOBODY = 0xFFFFFFFF
 
 
 # ---- which place wins
@@ -305,6 +310,134 @@ def test_a_daemon_for_everybody_refuses_a_system_file_that_others_can_write(plac
     os.chown(path, 12345, 12345)
     with pytest.raises(BadInput, match="belongs to user 12345, not to you; give it to root: chown root"):
         places.load(system=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to a group of others needs root")
+@pytest.mark.parametrize("what", ["file", "folder", "list"])
+def test_what_a_group_of_others_can_write_counts_for_nobody(places, what):
+    path = places.write("system", "log_keep = 9")
+    shared = path.parent if what == "folder" else path
+    if what == "list":
+        # Version 2: owner, user 12345, group, mask, others, with what each may do.
+        entries = ((1, 6, NOBODY), (2, 6, 12345), (4, 4, NOBODY), (16, 6, NOBODY), (32, 4, NOBODY))
+        try:
+            data = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+            os.setxattr(path, "system.posix_acl_access", data)
+        except OSError:
+            pytest.skip("no lists of who may do what here")
+    else:
+        os.chown(shared, 0, 1)
+        shared.chmod(0o775)
+    with pytest.raises(BadInput, match=f"group.*chmod g-w {shared}"):
+        places.load(system=True)
+    assert places.load().log_keep == 1
+    if what == "list":
+        os.removexattr(path, "system.posix_acl_access")
+    shared.chmod(0o755)
+    assert places.load(system=True).log_keep == 9
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "shared"),
+    [
+        ([], {}, False),
+        (["me"], {}, False),
+        (["me", "other"], {}, True),
+        ([], {"other": 700}, True),
+        ([], {"other": 701}, False),
+    ],
+)
+def test_the_group_that_is_ones_own_is_nobody_else(places, monkeypatch, members, others, shared):
+    """Where everybody has a group of their own, a umask of 002 is usual."""
+    path = places.write("user", "log_keep = 9")
+    path.chmod(0o664)
+    if os.geteuid() != 0:
+        pytest.skip("giving a file to a group needs root")
+    os.chown(path, 0, 700)
+    entry = namedtuple("entry", "pw_name pw_uid pw_gid")
+    people = [entry("me", 0, 700), *(entry(name, 4000, gid) for name, gid in others.items())]
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: people[0])
+    monkeypatch.setattr("pwd.getpwall", lambda: people)
+    monkeypatch.setattr("grp.getgrgid", lambda gid: namedtuple("group", "gr_name gr_mem")("me", members))
+    found = places.load()
+    assert found.log_keep == (1 if shared else 9)
+    assert bool(found.warnings) == shared
+
+
+def test_a_link_of_ones_own_is_followed_and_what_it_leads_to_looked_at(places, tmp_path):
+    """Many keep their settings elsewhere and link them; whoever may write there writes them."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.toml").write_text("log_keep = 9")
+    places.user.parent.mkdir(parents=True)
+    places.user.symlink_to(os.path.relpath(elsewhere / "config.toml", places.user.parent))
+    assert places.load().log_keep == 9
+    elsewhere.chmod(0o777)
+    found = places.load()
+    assert found.log_keep == 1
+    assert f"everybody could put another in its place (chmod go-w {elsewhere})" in found.warnings[0]
+    elsewhere.chmod(0o755)
+    places.user.unlink()
+    places.user.symlink_to(places.user)
+    assert "link that never ends" in places.load().warnings[0]
+
+
+MINE = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+from dataclasses import replace
+from phalanx.policy import POLICIES
+MINE = replace(POLICIES["easy"], name="mine", reservations=7)
+"""
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """A policy in a folder of its own, which tells when it was run."""
+    path = tmp_path / "policies" / "deep" / "mine.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(MINE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.chmod(0o666), "can be written by everybody; chmod go-w"),
+        (lambda path: path.parent.chmod(0o777), "lies in a folder in which everybody"),
+        (lambda path: path.parent.parent.chmod(0o777), "lies in a folder in which everybody"),
+        (lambda path: os.chown(path, 2, 2), "belongs to user 2"),
+        (lambda path: os.chown(path.parent.parent, 2, 2), "lies in a folder of user 2"),
+        (lambda path: (os.chown(path, 0, 1), path.chmod(0o664)), "can be written by its group"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "no policy file"),
+    ],
+)
+@pytest.mark.parametrize("place", ["system", "user", "flag"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_a_policy_that_others_could_have_written_is_not_run(places, policy, spoil, words, place):
+    if place != "flag":
+        places.write(place, f'policy = "{policy}:MINE"')
+    spoil(policy)
+    flags = {"policy": f"{policy}:MINE"} if place == "flag" else {}
+    with pytest.raises(BadInput, match=words):
+        places.load(flags=flags, system=place != "user")
+    assert not (policy.parent / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_whoever_types_the_name_of_a_policy_means_that_file(places, policy):
+    os.chown(policy, 12345, 12345)
+    assert places.load(flags={"policy": f"{policy}:MINE"}).make_policy().reservations == 7
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_a_policy_that_is_spoilt_after_it_was_looked_at_is_not_run(places, policy):
+    places.write("system", f'policy = "{policy}:MINE"')
+    found = places.load(system=True)
+    policy.write_text("raise SystemExit(1)")
+    os.chown(policy, 12345, 12345)
+    with pytest.raises(BadInput, match="is not run"):
+        found.make_policy()
 
 
 # ---- mistakes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,14 +36,22 @@ _INT_MOST = 10**300
 _OURS: Final = tuple(policy.order for policy in POLICIES.values())
 
 
-def find_policy(name: str, options: Mapping[str, object] | None = None, places: Sequence[Path] = _HERE) -> Policy:
-    """A named policy or one of a file, with options laid over it. A relative path is looked for in the places."""
+def find_policy(
+    name: str,
+    options: Mapping[str, object] | None = None,
+    places: Sequence[Path] = _HERE,
+    read: Callable[[Path], bytes] = Path.read_bytes,
+) -> Policy:
+    """A named policy or one of a file, with options laid over it. A relative path is looked for in the places.
+
+    What `read` gives is what is run, so that it may refuse a file that somebody else could have written.
+    """
     place = _parse_place(name)
     if place is None:
         # A bare word is ours and needs no looking at the disk: a file of that name must not change what `easy` means.
         return named(name, options)
     path = _find_file(place[0], places)
-    return with_options(_checked(path, place[1]), options or {})
+    return with_options(_checked(path, place[1], read), options or {})
 
 
 def settle_name(name: str, places: Sequence[Path] = _HERE) -> str:
@@ -81,12 +89,14 @@ def _find_file(text: str, places: Sequence[Path]) -> Path:
     raise BadInput(f"there is no policy file {show(text)} (looked for {looked}); check the path")
 
 
-def _checked(path: Path, word: str) -> Policy:
+def _checked(path: Path, word: str, read: Callable[[Path], bytes]) -> Policy:
     """The policy of this name in a file, with an order that is checked."""
     label = f"{path.name}:{word}"
-    stat = path.stat()
-    # By the version of the file: a daemon runs for weeks, and people edit.
-    module = _run_file(str(path.resolve()), str(path), (stat.st_mtime_ns, stat.st_size))
+    try:
+        code = read(path)
+    except OSError as bad:
+        raise BadInput(f"cannot be read: {bad.strerror or bad}", file=str(path)) from None
+    module = _run_file(str(path.resolve()), str(path), code)
     value = vars(module).get(word)
     policies = [key for key, each in vars(module).items() if isinstance(each, Policy)]
     if value is None:
@@ -164,12 +174,10 @@ def _is_part(value: object) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _run_file(path: str, shown: str, version: tuple[int, int]) -> ModuleType:
+def _run_file(path: str, shown: str, code: bytes) -> ModuleType:
     """Run a user's file once per version of it, without leaving compiled files beside it."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as bad:
-        raise BadInput(f"cannot be read: {bad.strerror or bad}", file=shown) from None
+        text = code.decode("utf-8-sig")
     except ValueError:
         raise BadInput("is not UTF-8 text; is it Python at all?", file=shown) from None
     # Not imported: the folder of the file would have to be on the path, and two files of one name would be one module.

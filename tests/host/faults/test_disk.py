@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 
@@ -168,7 +169,11 @@ def test_who_waits_starts_by_itself_once_a_full_disk_has_room(disk, small):
     fill_up(daemon, disk)
     daemon.let_end()
     assert daemon.wait(running)["state"] == "completed"
-    assert daemon.row(waiting)["state"] in ("pending", "starting")
+    for answer in (daemon.row(waiting), daemon.get(f"/v1/jobs/{waiting}/why")):
+        assert (answer["state"], answer["reason"]["code"]) == ("pending", "MachineFault"), answer
+        assert f"the disk under {daemon.state} is full" in answer["reason"]["message"]
+        assert answer["eta"] is None, "nobody knows when there is room"
+    assert "is full" in daemon.row(waiting)["info"]
     disk.make_room()
     until(lambda: daemon.started(waiting), lambda: f"the start:\n{daemon.row(waiting)}\n{daemon.log()}", limit_s=20)
 
@@ -227,11 +232,13 @@ def damage(daemon):
         path.write_bytes(b"this is no database " * 500)
 
 
-def test_damaged_database_without_a_backup_is_refused_in_words(daemon):
+def test_damaged_database_of_which_nothing_else_tells_is_refused_in_words(daemon):
     daemon.start()
-    daemon.submit("true")
+    first = daemon.submit(HELD)
+    daemon.wait_started(first, 2)
     daemon.kill()
     damage(daemon)
+    shutil.rmtree(daemon.state / "redo")
     process = daemon.spawn()
     assert process.wait(30) == 2
     text = daemon.log()
@@ -239,6 +246,41 @@ def test_damaged_database_without_a_backup_is_refused_in_words(daemon):
     assert "no good backup" in text
     assert "recover" in text, "the next command"
     assert "Traceback" not in text
+    advice = re.findall("`(mkdir .*?)`", text)[0]
+    subprocess.run(["sh", "-c", advice], check=True)
+    daemon.start()
+    assert daemon.rows() == {}
+    assert daemon.submit("true") == first + 1, "its run directory is still there"
+    assert f"of jobs {first}" in daemon.get("/v1/status")["store"]["problem"]
+    daemon.let_end()
+
+
+def remove(daemon):
+    for path in daemon.state.glob("phalanx.db*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("harm", [damage, remove])
+def test_on_its_first_day_a_database_can_be_lost_without_anybody_noticing(daemon, harm):
+    """No backup has been made yet: what runs runs on, what waits waits, and no number is given twice."""
+    daemon.start()
+    running = daemon.submit(HELD, 4)
+    pids = {start.pid for start in daemon.wait_started(running, 4)}
+    daemon.wait_state(running, "running")
+    waiting = daemon.submit("true", 4, key="k")
+    daemon.kill()
+    assert not list(daemon.state.glob("backups/*"))
+    harm(daemon)
+    daemon.start()
+    assert f"{running}, {waiting}" in daemon.get("/v1/status")["store"]["problem"]
+    assert daemon.row(running)["state"] == "running"
+    assert pids <= set(daemon.marked(running)), "nobody was killed"
+    assert daemon.submit("true", 4, key="k") == waiting, "its key still stands for it"
+    assert daemon.submit("true", 1) > waiting + 1000
+    daemon.let_end()
+    for job in daemon.rows():
+        assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
 
 
 def test_damaged_database_is_restored_from_the_last_backup(daemon):

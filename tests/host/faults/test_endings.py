@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sqlite3
 from contextlib import closing
@@ -79,6 +80,36 @@ def test_nothing_half_written_stays_in_the_list_of_runs(daemon):
     assert not half.exists()
 
 
+@pytest.mark.parametrize("weak", [False, pytest.param(True, marks=ROOT_ONLY)], ids=["best", "weak"])
+def test_rubbish_in_the_list_of_runs_goes_and_is_told(make_daemon, weak):
+    daemon = make_daemon(weak=weak).start()
+    job = daemon.submit(HELD)
+    daemon.wait_started(job, 2)
+    daemon.wait_state(job, "running")
+    daemon.kill()
+    live = daemon.state / "runs" / ".live"
+    rubbish = {"x": "?", "5.1": "?", "6.1": "[]", "7.1": '{"run":"7.1","uid":"root"}', f"{job}.1": "{"}
+    for name, text in rubbish.items():
+        (live / name).write_text(text, encoding="ascii")
+    daemon.start()
+    assert {path.name for path in live.iterdir()} & rubbish.keys() == set()
+    for name in rubbish:
+        assert f"{live / name} is no record of a run" in daemon.log()
+    assert daemon.row(job)["state"] == "running", "whose record it was is found by what it left in the kernel"
+    daemon.let_end()
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
+
+
+def test_a_job_that_ran_longer_than_it_may_says_so_as_every_failure_does(daemon):
+    daemon.start()
+    job = daemon.submit(HELD, 1, kill_after="1s")
+    assert daemon.wait(job)["exit_code"] == 124
+    failure = daemon.get(f"/v1/jobs/{job}")["failure"]
+    assert (failure["rank"], failure["exit_code"]) == (None, 124)
+    assert "--kill-after" in failure["why"]
+
+
 # ---------------------------------------------------------------------- damage
 
 
@@ -105,6 +136,45 @@ def test_a_job_that_makes_no_sense_any_more_costs_no_other_job_its_daemon(daemon
     daemon.let_end()
     for job in (1, *waiting):
         assert daemon.wait(job)["state"] == ("failed" if job == waiting[2] else "completed")
+    daemon.check_logs()
+
+
+def spoil_run(daemon, column):
+    with closing(sqlite3.connect(daemon.state / "phalanx.db")) as connection:
+        connection.execute(f"UPDATE run SET {column} = cast('{{\"broken' as text)")  # noqa: S608
+        connection.commit()
+
+
+@pytest.mark.parametrize("column", ["intent", "members", "devices", "state"])
+def test_a_damaged_row_of_an_attempt_is_nothing_to_a_job_that_runs(daemon, column):
+    waiting = kill_with_jobs(daemon)
+    pids = {start.pid for start in daemon.started(1)}
+    spoil_run(daemon, column)
+    daemon.start()
+    assert f"the record of its attempt 1.1 was damaged ({column})" in daemon.get("/v1/status")["store"]["problem"]
+    assert daemon.row(1)["state"] == "running"
+    assert pids <= set(daemon.marked(1))
+    daemon.let_end()
+    for job in (1, *waiting):
+        assert daemon.wait(job)["state"] == "completed"
+    assert {start.attempt for start in daemon.started(1)} == {1}
+    daemon.check_logs()
+
+
+def test_a_job_of_which_nobody_knows_who_has_what_begins_again_and_says_why(daemon):
+    """Row and second record are both lost; until nothing of it is left its devices are nobody else's."""
+    waiting = kill_with_jobs(daemon)
+    spoil_run(daemon, "devices")
+    shutil.rmtree(daemon.state / "redo")
+    daemon.start()
+    daemon.wait_started(1, 4, attempt=2)
+    history = daemon.get("/v1/jobs/1")["history"]
+    assert any("record on the disk was damaged" in str(told) for told in history), history
+    assert "runs again" in daemon.get("/v1/status")["store"]["problem"]
+    daemon.let_end()
+    for job in (1, *waiting):
+        assert daemon.wait(job)["state"] == "completed"
+    daemon.check_one_attempt()
     daemon.check_logs()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -250,6 +251,7 @@ def test_damage_without_a_backup_is_told_at_every_start(opened, home, job):
     fill(store, job, "a")
     store.close_now()
     damage(home / "phalanx.db")
+    shutil.rmtree(home / "redo")
     before = (home / "phalanx.db").read_bytes()
     for _ in range(2):
         with pytest.raises(StoreBroken, match="is damaged") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import msgspec
 import pytest
@@ -108,3 +109,111 @@ def test_a_full_disk_ends_the_record_until_the_next_backup(opened, home, job, mo
     again.close_now()
     spoil(home)
     assert {record.name for record in opened().jobs()} == {"told", "since"}
+
+
+# ---------------------------------------------------------------------- before the first backup
+
+
+def fill_first(store, job):
+    """As `fill` does it, and nobody has made a backup."""
+    store.write_now(InsertJobs(1000, "one", [job(name="before")]), AddEvents([EventRecord(1, "submit", 1, 1.5, b"{}")]))
+    store.write_now(InsertJobs(1000, "two", [job(name="after", run=b"{}"), job(name="waits")]))
+    store.write_now(UpdateJob(2, state="running", attempt=1))
+    store.write_now(PutRun(RunRecord("2.1", 2, 1, 1, "running", "boot", b"[]", intent=b"{}")))
+
+
+def halve(home):
+    path = home / "phalanx.db"
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def garble_header(home):
+    with (home / "phalanx.db").open("r+b") as file:
+        file.write(b"not a database, is it?")
+
+
+def garble_page(home):
+    with (home / "phalanx.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * 4096)
+
+
+def remove(home):
+    (home / "phalanx.db").unlink()
+
+
+@pytest.mark.parametrize("harm", [remove, halve, garble_header, garble_page, spoil])
+def test_without_any_backup_the_record_gives_everything_since_the_first_job(opened, home, job, harm):
+    store = opened()
+    fill_first(store, job)
+    before = look(store)
+    store.close_now()
+    harm(home)
+    again = opened()
+    assert look(again) == before
+    assert "no good backup" in again.restored
+    assert "1, 2, 3" in again.restored
+    assert "lost" not in again.restored
+    [[number]] = again.write_now(InsertJobs(1000, None, [job(name="new")]))
+    assert number > 100_000
+    again.close_now()
+    assert len(list((home / "backups").iterdir())) == 1, "there is one from now on"
+    remove(home)
+    assert {record.name for record in opened().jobs()} == {"before", "after", "waits", "new"}
+
+
+@pytest.mark.parametrize("how", ["cut", "late"])
+def test_what_the_record_alone_cannot_tell_is_said_by_number(opened, home, job, how):
+    store = opened()
+    fill_first(store, job)
+    if how == "late":  # as of a daemon that knew of no such record when the first job came
+        store.close_now()
+        (home / "redo" / "000000.redo").unlink()
+        store = opened()
+        store.write_now(UpdateJob(2, attempt=1), AddEvents([EventRecord(2, "x", 1, 1.5, b"{}")]))
+    store.write_now(InsertJobs(1000, None, [job(name="last")]))
+    store.close_now()
+    record = home / "redo" / "000000.redo"
+    if how == "cut":
+        os.truncate(record, record.stat().st_size - 3)
+        record.write_bytes(record.read_bytes() + b"\xa5" * 20)
+    remove(home)
+    again = opened()
+    assert again.newest() > 100_000
+    if how == "cut":
+        assert "jobs accepted after job 3 and changes since may be lost" in again.restored
+    else:
+        assert {record.name for record in again.jobs()} == {"last"}
+        assert "jobs accepted before job 4 are lost" in again.restored
+        assert "Of jobs 2 too little is left" in again.restored
+
+
+def test_backups_that_were_removed_are_followed_by_a_newer_number(opened, home, job):
+    """What was written since goes with the number of the backup: it must not begin again at one."""
+    store = opened()
+    fill_first(store, job)
+    for _ in range(5):
+        store.backup()
+    store.close_now()
+    shutil.rmtree(home / "backups")
+    store = opened()
+    store.backup()
+    store.write_now(InsertJobs(1000, None, [job(name="last")]))
+    store.close_now()
+    remove(home)
+    assert {record.name for record in opened().jobs()} == {"before", "after", "waits", "last"}
+
+
+def test_where_nothing_is_left_but_run_directories_their_numbers_are_not_given_again(opened, home, job):
+    opened().close_now()
+    for name in ("phalanx.db", "redo/000000.redo"):
+        (home / name).unlink()
+    (home / "runs" / ".live").mkdir(parents=True)
+    (home / "runs" / "7.2").mkdir()
+    (home / "runs" / ".live" / "9.1").touch()
+    (home / "runs" / ".live" / "x.y").touch()
+    again = opened()
+    assert "all jobs are lost" in again.restored
+    assert "of jobs 7, 9" in again.restored
+    assert again.write_now(InsertJobs(1000, None, [job()])) == [[10]]
+    assert opened(home.parent / "other").restored is None, "who begins has lost nothing"

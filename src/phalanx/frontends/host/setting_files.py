@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Final
 
 from phalanx.control.spec.errors import BadInput
 from phalanx.control.spec.reader import Raw, parse_text
+from phalanx.frontends.host.trusted_files import StrangersFile, read_trusted
 
 SYSTEM_FILE: Final = Path("/etc/phalanx/config.toml")
 PROJECT_FILE: Final = "phalanx.toml"
@@ -27,6 +26,7 @@ class Source:
     label: str  # as people read it: a path, a variable, a flag
     tree: Raw
     folder: Path  # relative paths start here
+    typed: bool = False  # by whoever starts the daemon, who means what they name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,13 @@ def find_sources(
             found = _read_if_there(path, follow=path.name != PROJECT_FILE)
         except StrangersFile as stranger:
             if system:
-                raise BadInput(f"{stranger}; give it to root: chown root {path}, chmod go-w", file=str(path)) from None
+                fix = stranger.fix or f"give it to root: chown root {path}"
+                raise BadInput(f"{stranger.what}; {fix}", file=str(path)) from None
             warnings.append(f"{path}: {stranger}; its settings do not count")
             continue
         if found is not None:
             sources.append(found)
     return SettingFiles(tuple(sources), tuple(warnings))
-
-
-class StrangersFile(Exception):  # noqa: N818 - what is the case, not a kind of mistake
-    """Somebody else could have written a file: settings can name Python files that are run."""
 
 
 def find_user_file(env: Mapping[str, str]) -> Path:
@@ -86,12 +83,10 @@ def _read_if_there(path: Path, *, follow: bool, trusted: bool = False) -> Source
     """The file, None if there is none; raises StrangersFile if it is not `trusted` and others could have written it."""
     label = str(path)
     try:
-        content = _read(path, follow=follow, trusted=trusted)
+        content = _read_plain(path) if trusted else read_trusted(path, _BYTES_MAX, follow=follow)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as bad:
-        if not follow and bad.errno == errno.ELOOP:
-            raise StrangersFile("is a link") from None
         raise BadInput(f"cannot be read: {bad.strerror or bad}; is it yours? ls -l {path}", file=label) from None
     if len(content) > _BYTES_MAX:
         raise BadInput(f"is larger than {_BYTES_MAX:,} bytes; settings are a page or two", file=label)
@@ -102,33 +97,19 @@ def _read_if_there(path: Path, *, follow: bool, trusted: bool = False) -> Source
     return Source(label, parse_text(text, label, ".toml"), path.parent)
 
 
-def _read(path: Path, *, follow: bool, trusted: bool) -> bytes:
-    """Open first, then look at what was opened: a name may stand for another file a moment later."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _read_plain(path: Path) -> bytes:
+    # Without waiting for somebody to write into a pipe that has this name.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        return file.read(_BYTES_MAX + 1)
+
+
+def read_policy_file(path: Path) -> bytes:
+    """The code of a policy that settings name, before any of it runs; BadInput if others could have written it."""
     try:
-        # Without waiting for somebody to write into a pipe that has this name.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-        fd = os.open(path.name, flags, dir_fd=folder)
-        with os.fdopen(fd, "rb") as file:
-            if not trusted:
-                _check(os.fstat(fd), os.fstat(folder))
-            return file.read(_BYTES_MAX + 1)
-    finally:
-        os.close(folder)
-
-
-def _check(file: os.stat_result, folder: os.stat_result) -> None:
-    """Raises StrangersFile if others could have written what is in the file, or put another of ours in its place."""
-    ours = (0, os.geteuid())
-    if stat.S_ISDIR(file.st_mode):
-        return  # reading it says so in better words
-    if not stat.S_ISREG(file.st_mode):
-        raise StrangersFile("is no plain file")
-    if file.st_uid not in ours:
-        raise StrangersFile(f"belongs to user {file.st_uid}, not to you")
-    if file.st_mode & stat.S_IWOTH:
-        raise StrangersFile("can be written by everybody")
-    if folder.st_uid not in ours:
-        raise StrangersFile(f"lies in a folder of user {folder.st_uid}, who could put another in its place")
-    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        raise StrangersFile("lies in a folder in which everybody could put another in its place")
+        code = read_trusted(path, _BYTES_MAX)
+    except StrangersFile as stranger:
+        fix = stranger.fix or f"give it, and the folders that it lies in, to whom the daemon runs as: chown root {path}"
+        raise BadInput(f"is not run, since it {stranger.what}; {fix}", file=str(path)) from None
+    if len(code) > _BYTES_MAX:
+        raise BadInput(f"is larger than {_BYTES_MAX:,} bytes", file=str(path))
+    return code

@@ -24,7 +24,7 @@ from phalanx.control.spec.queues import QUEUE_KEYS, USER_KEYS, parse_queues, par
 from phalanx.control.spec.reader import Raw, raw_of
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.engine.policy import Policy
-from phalanx.frontends.host.setting_files import Source, find_sources
+from phalanx.frontends.host.setting_files import Source, find_sources, read_policy_file
 from phalanx.frontends.host.stranger_watch import DISPLAY_PROCESSES, SMALL_BYTES
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.policy import LENGTHS, POLICIES, BadOption, UnknownPolicy
@@ -86,13 +86,15 @@ class Settings:
     reserve: Mapping[str, int] = field(default_factory=dict)  # kept for the system, in engine units
     display_processes: frozenset[str] = DISPLAY_PROCESSES
     small_use_bytes: int = SMALL_BYTES
+    policy_trusted: bool = True  # whoever starts the daemon has typed its name; else its file is looked at first
     origins: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)  # key → as somebody wrote it
     warnings: tuple[str, ...] = ()
 
     def make_policy(self) -> Policy:
         """The policy with its options laid over it."""
-        return find_policy(self.policy, self.policy_options)
+        read = Path.read_bytes if self.policy_trusted else read_policy_file
+        return find_policy(self.policy, self.policy_options, read=read)
 
     def queued_max(self, user: str) -> int:
         """How many jobs of this user may wait at a time."""
@@ -134,7 +136,9 @@ def load_settings(
 ) -> Settings:
     """Read all places. In system mode the files of whoever started it do not count. Raises `BadInput`."""
     places = find_sources(state_dir, env=env, cwd=cwd or Path.cwd(), system=system, system_file=system_file)
-    sources = [*places.sources, *_read_environment(env, cwd or Path.cwd()), *_read_flags(flags, cwd or Path.cwd())]
+    typed = [*_read_environment(env, cwd or Path.cwd()), *_read_flags(flags, cwd or Path.cwd())]
+    # Who starts a daemon for everybody runs code as all of them: there even what was typed is looked at.
+    sources = [*places.sources, *(replace(source, typed=not system) for source in typed)]
     said: dict[str, tuple[Source, Raw]] = {}
     for source in sources:  # weakest first
         top = Spot(source.tree, source.label)
@@ -211,14 +215,14 @@ def _policy(spot: Spot, source: Source) -> dict[str, Any]:
         name = spot.text()
     try:
         settled = settle_name(name, (source.folder,))
-        find_policy(settled, options)
+        find_policy(settled, options, read=Path.read_bytes if source.typed else read_policy_file)
     except UnknownPolicy:
         spot.refuse(f"names no policy: {show(name)}; {suggest(name, list(POLICIES))}")
     except BadOption as bad:
         spot.refuse(f"cannot be used: {bad}")
     except BadInput as bad:
         spot.refuse(f"cannot be used: {bad}")
-    return {"policy": settled, "policy_options": options}
+    return {"policy": settled, "policy_options": options, "policy_trusted": source.typed}
 
 
 def _queues(spot: Spot, source: Source) -> dict[str, Any]:

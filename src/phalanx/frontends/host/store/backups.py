@@ -19,7 +19,15 @@ from phalanx.frontends.host.store import schema
 from phalanx.frontends.host.store.ballast import BALLAST_BYTES
 from phalanx.frontends.host.store.database import connect, connect_checker, connect_reader
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, StoreFull, find_fault
-from phalanx.frontends.host.store.redo import Replayed, folder_of, replay
+from phalanx.frontends.host.store.redo import (
+    Replayed,
+    folder_of,
+    is_anything_told,
+    is_told_from_first,
+    list_redo,
+    number_of,
+    replay,
+)
 
 #: Ids and sequence numbers that were given after the backup are not known; none may be given twice, because run
 #: directories and followers of events go by them.
@@ -40,6 +48,11 @@ def newest_number(folder: Path) -> int:
     return max(map(_read_number, list_backups(folder)), default=0)
 
 
+def next_number(database: Path, folder: Path) -> int:
+    """Of the next copy. Where copies were removed, the second record still has their numbers."""
+    return max([newest_number(folder) + 1, *map(number_of, list_redo(folder_of(database)))])
+
+
 def write_backup(database: Path, folder: Path, *, keep: int, wall_s: float) -> Path:
     """Copy the database and let the oldest copies go; raises StoreFull rather than take the last room."""
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -49,7 +62,7 @@ def write_backup(database: Path, folder: Path, *, keep: int, wall_s: float) -> P
             f"No backup was made: it needs {needed >> 20} MiB under {folder}.", f"Free some space (`df -h {folder}`)."
         )
     older = list_backups(folder)
-    number = _read_number(older[0]) + 1 if older else 1
+    number = next_number(database, folder)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall_s))
     finished = folder / f"{number:06d}-{stamp}.db"
     with closing(connect_reader(database)) as source:
@@ -84,44 +97,97 @@ def _copy(source: sqlite3.Connection, target: Path, edit: Callable[[sqlite3.Conn
         part.unlink(missing_ok=True)
 
 
-def restore_backup(database: Path, folder: Path, *, wall_s: float) -> str | None:
-    """Put the newest good copy in place of the database and keep the old file; the story of it, None without a copy."""
-    restoring = database.with_name(database.name + ".restoring")
+def restore_backup(database: Path, folder: Path, *, wall_s: float, missing: bool) -> str | None:
+    """Put the newest good copy in place of the database and keep the old file; the story of it, None without a copy.
+
+    Without one, what the second record tells; also if that is not all, if the database is `missing` anyway.
+    """
+    restoring, redo = database.with_name(database.name + ".restoring"), folder_of(database)
     for path in list_backups(folder):
         try:
             with closing(connect_reader(path)) as source:
                 if not 0 < schema.read_version(source) <= len(schema.MIGRATIONS):
                     continue
-                told: list[Replayed] = []
-                _copy(source, restoring, lambda copy: _catch_up(copy, folder_of(database), _read_number(path), told))  # noqa: B023
+                told = _put_together(source, restoring, redo, _read_number(path))
         except (sqlite3.DatabaseError, StoreBroken) as error:
             if find_fault(error) is Fault.CORRUPT or isinstance(error, StoreBroken):
                 continue  # damaged too; an older one may be good
             raise
-        aside = _set_aside(database, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall_s)))
-        restoring.rename(database)
-        sync_folder(database.parent)
-        return (
-            f"The backup {path} is in use. {told[0].say()} "
-            f"The old file is kept as {aside}; new job ids begin {NUMBERS_SKIPPED} higher."
-        )
+        return f"The backup {path} is in use. {told.say()} {_take_place(database, restoring, wall_s)}"
+    from_first = is_told_from_first(redo)
+    if not from_first and not (missing and is_anything_told(redo)):
+        return None
+    with closing(_make_empty()) as source:
+        told = _put_together(source, restoring, redo, 0)
+    return f"{told.say_all(from_first=from_first)} {_take_place(database, restoring, wall_s)}"
+
+
+def _make_empty() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.migrate(connection)
+    return connection
+
+
+def _put_together(source: sqlite3.Connection, target: Path, redo: Path, number: int) -> Replayed:
+    """A copy with what was written since."""
+    told: list[Replayed] = []
+
+    def catch_up(copy: sqlite3.Connection) -> None:
+        told.append(replay(copy, redo, number))
+        skip_numbers(copy, least=max(told[0].missing, default=0))
+
+    _copy(source, target, catch_up)
+    return told[0]
+
+
+def _take_place(database: Path, restoring: Path, wall_s: float) -> str:
+    aside = _set_aside(database, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall_s)))
+    restoring.rename(database)
+    sync_folder(database.parent)
+    return f"The old file is kept as {aside}; new job ids begin {NUMBERS_SKIPPED} higher."
+
+
+def recall(database: Path, folder: Path) -> sqlite3.Connection | None:
+    """The database as the newest good backup and the second record have it, in memory; None if they do not say all."""
+    redo = folder_of(database)
+    for path in [*list_backups(folder), None]:
+        if path is None and not is_told_from_first(redo):
+            break
+        connection = _make_empty()
+        with suppress(sqlite3.DatabaseError, OSError):
+            if path is not None:
+                with closing(connect_reader(path)) as source:
+                    if schema.read_version(source) != len(schema.MIGRATIONS) or find_damage(source) is not None:
+                        connection.close()
+                        continue
+                    source.backup(connection)
+            if replay(connection, redo, 0 if path is None else _read_number(path)).whole:
+                return connection
+        connection.close()
     return None
 
 
-def _catch_up(copy: sqlite3.Connection, folder: Path, number: int, told: list[Replayed]) -> None:
-    told.append(replay(copy, folder, number))
-    skip_numbers(copy)
+def skip_numbers(connection: sqlite3.Connection, *, least: int = 0) -> None:
+    """None that may have been given already is given again; `least` was given to a job."""
+    make_counters(connection)
+    keep_numbers(connection, least)
+    connection.execute("UPDATE sqlite_sequence SET seq = seq + ?", (NUMBERS_SKIPPED,))
 
 
-def skip_numbers(connection: sqlite3.Connection) -> None:
-    """None that may have been given already is given again."""
+def keep_numbers(connection: sqlite3.Connection, given: int) -> None:
+    """Of jobs, up to this one."""
+    make_counters(connection)
+    connection.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'job'", (given,))
+
+
+def make_counters(connection: sqlite3.Connection) -> None:
+    """Rows that SQLite makes with the first row of a table."""
     for table in ("job", "event"):  # without a row of its own, a table begins with 1
         connection.execute(
             "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0"
             " WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",
             (table,),
         )
-    connection.execute("UPDATE sqlite_sequence SET seq = seq + ?", (NUMBERS_SKIPPED,))
 
 
 def _set_aside(database: Path, stamp: str) -> Path:

@@ -10,6 +10,7 @@ import stat
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from phalanx.frontends.host.store import schema
 from phalanx.frontends.host.store.backups import (
@@ -18,6 +19,7 @@ from phalanx.frontends.host.store.backups import (
     find_damage,
     find_index_damage,
     is_behind_backups,
+    keep_numbers,
     list_backups,
     restore_backup,
     skip_numbers,
@@ -28,8 +30,10 @@ from phalanx.frontends.host.store.ballast import Ballast
 from phalanx.frontends.host.store.database import connect, connect_checker, prepare_writer, write_checkpoint
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, explain, find_fault
 from phalanx.frontends.host.store.log_witness import LogLoss, find_loss, read_witness
-from phalanx.frontends.host.store.redo import catch_up, folder_of, list_redo
+from phalanx.frontends.host.store.redo import catch_up, folder_of, is_anything_told
 from phalanx.frontends.host.store.soundness import mend
+
+_MISSING: Final = "it is missing or empty"
 
 
 def prepare_directory(directory: Path) -> None:
@@ -109,13 +113,15 @@ def _open_whole(path: Path, folder: Path, wall_s: float) -> tuple[sqlite3.Connec
 
 
 def _restore(path: Path, folder: Path, damage: str, wall_s: float) -> str:
-    restored = restore_backup(path, folder, wall_s=wall_s)
+    restored = restore_backup(path, folder, wall_s=wall_s, missing=damage == _MISSING)
     if restored is None:
+        redo, aside = folder_of(path), path.with_name(f"{path.stem}.broken")
+        others = "".join(f" {each}" for each in (folder, redo) if each.exists())
         raise StoreBroken(
             "corrupt",
-            f"The database {path} is damaged ({damage}), and {folder} has no good backup.",
+            f"The database {path} is damaged ({damage}); {folder} has no good backup, and {redo} does not tell all.",
             f"To save what can be read: `sqlite3 {path} .recover | sqlite3 saved.db`. "
-            f"To begin with no jobs: `mkdir {path}.broken && mv {path}* {path}.broken/`.",
+            f"To begin with no jobs: `mkdir {aside} && mv {path}*{others} {aside}/`.",
         )
     return f"The database {path} was damaged ({damage}). {restored}"
 
@@ -164,7 +170,10 @@ def _open_writer(
         prepare_writer(connection)
         if 0 < schema.read_version(connection) < len(schema.MIGRATIONS):
             write_backup(path, folder, keep=len(list_backups(folder)) + 1, wall_s=wall_s)
+        begun = schema.read_version(connection) == 0
         schema.migrate(connection)
+        if begun or restored:
+            stories += _keep_numbers_of_runs(connection, path, begun=begun)
         if loss is not None:
             skip_numbers(connection)
         if not restored:
@@ -180,6 +189,26 @@ def _open_writer(
         connection.close()
         raise
     return connection, stories
+
+
+def _keep_numbers_of_runs(connection: sqlite3.Connection, path: Path, *, begun: bool) -> list[str]:
+    """Where no backup and no second record knows of a job, its run directory still tells that its number was given."""
+    runs = path.parent / "runs"
+    names = [*runs.glob("*.*"), *(runs / ".live").glob("*.*")]
+    jobs = sorted(
+        {int(job) for job in (each.name.partition(".")[0] for each in names) if job.isdecimal() and len(job) < 16}
+    )
+    if not jobs:
+        return []
+    keep_numbers(connection, jobs[-1])
+    if not begun:
+        return []
+    listed = ", ".join(map(str, jobs[:20])) + (f" and {len(jobs) - 20} more" if len(jobs) > 20 else "")
+    return [
+        f"The database {path} was missing, and there is neither a backup nor a second record of it: all jobs are lost. "
+        f"Run directories are left of jobs {listed}. What still runs of them is ended, since nobody knows any more "
+        f"what it is; submit them again. New job ids begin with {jobs[-1] + 1}."
+    ]
 
 
 def _find_trouble(path: Path, folder: Path) -> str | None:
@@ -208,9 +237,6 @@ def _find_trouble(path: Path, folder: Path) -> str | None:
                 f"this one knows {len(schema.MIGRATIONS)}).",
                 "Upgrade phalanx, or set PHALANX_HOME to another directory.",
             )
-        if version == 0 and list_backups(folder):
-            return "it is missing or empty"
-        if version == 0:  # begun anew: what is told of another one has nothing to do with it
-            for old in list_redo(folder_of(path)):
-                old.unlink(missing_ok=True)
+        if version == 0 and (list_backups(folder) or is_anything_told(folder_of(path))):
+            return _MISSING
         return find_damage(connection)

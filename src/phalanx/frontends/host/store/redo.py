@@ -1,7 +1,8 @@
 """A second record of what was written since the last backup, for the day on which the database is damaged.
 
 One file for each backup, begun just before it: changes as they were committed, with the numbers that they were given.
-Put onto the backup in order they give the database as it was, running jobs, waiting ones, keys and all. What is in the
+Put onto the backup in order they give the database as it was, running jobs, waiting ones, keys and all; the file with
+number 0 goes with no backup, and put onto an empty database it gives everything since the first job. What is in the
 backup already does no harm when it is put there again, so that nobody has to know which commit was its last.
 
 Not synced: every write is in the database by the time it is here, which is synced. This record has to outlive a damaged
@@ -166,10 +167,24 @@ class Replayed(msgspec.Struct):
 
     jobs: list[int] = []
     whole: bool = True  # it goes on to the last commit, as far as it can tell
+    missing: set[int] = set()  # jobs that something was told of, and never what they are
+
+    def say_all(self, *, from_first: bool) -> str:
+        """In a sentence, where there was no backup. `from_first`: the record begins with the first job."""
+        found = f"jobs that are back: {_list(self.jobs)}" if self.jobs else "it knows of no job"
+        lost = f" Of jobs {_list(sorted(self.missing))} too little is left; submit them again." if self.missing else ""
+        if not from_first:
+            lost = (
+                f" It begins late: jobs accepted before{f' job {min(self.jobs)}' if self.jobs else ''} are lost.{lost}"
+            )
+        if not self.whole:
+            last = f" after job {max(self.jobs)}" if self.jobs else ""
+            lost = f" It ends early: jobs accepted{last} and changes since may be lost.{lost}"
+        return f"There is no good backup, so everything was put together from the second record; {found}.{lost}"
 
     def say(self) -> str:
         """In a sentence."""
-        ids = ", ".join(map(str, self.jobs[:20])) + (f" and {len(self.jobs) - 20} more" if len(self.jobs) > 20 else "")
+        ids = _list(self.jobs)
         found = f"jobs submitted since then are back: {ids}" if self.jobs else "no job was submitted since then"
         if self.whole:
             return f"What was written after it is put back from the second record; {found}."
@@ -177,8 +192,30 @@ class Replayed(msgspec.Struct):
         return f"The second record ends early: jobs accepted{last} and changes since may be lost; {found}."
 
 
+def _list(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids[:20])) + (f" and {len(ids) - 20} more" if len(ids) > 20 else "")
+
+
+def is_anything_told(folder: Path) -> bool:
+    """Whether there is any second record."""
+    return any(path.stat().st_size for path in list_redo(folder))
+
+
+def is_told_from_first(folder: Path) -> bool:
+    """Whether the second record goes back to the first job.
+
+    A record that a newer version has begun beside an older database has number 0 as well.
+    """
+    paths = list_redo(folder)
+    if not paths or number_of(paths[0]) != 0:
+        return False
+    data = paths[0].read_bytes()
+    told = (msgspec.msgpack.decode(text) for text in _split(data[: _measure(data)]))
+    return next((each[1][0] == 1 for each in told if each[0] == "events" and each[1]), bool(data))
+
+
 def replay(connection: SqlConnection, folder: Path, number: int) -> Replayed:
-    """Put everything onto the backup of this number that was written since."""
+    """Put everything onto the backup of this number that was written since; 0: onto an empty database."""
     found = Replayed()
     numbers = {number_of(path): path for path in list_redo(folder)}
     newest = max([number, *numbers])
@@ -252,6 +289,8 @@ def _apply(connection: SqlConnection, told: list[Any], found: Replayed) -> None:
             change = UpdateJob(number, **columns)
             sets = ", ".join(f"{name} = ?" for name in change.columns)
             connection.execute(f"UPDATE job SET {sets} WHERE id = ?", (*change.columns.values(), number))  # noqa: S608
+            if not connection.execute("SELECT changes()").fetchone()[0]:
+                found.missing.add(number)
         case ["run", row]:
             connection.execute(_INSERT_RUN, tuple(row))
         case ["drop", run]:

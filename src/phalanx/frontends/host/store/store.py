@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from phalanx.frontends.host.ports import Clock
 from phalanx.frontends.host.store import queries
-from phalanx.frontends.host.store.backups import newest_number, write_backup
+from phalanx.frontends.host.store.backups import newest_number, next_number, write_backup
 from phalanx.frontends.host.store.ballast import Ballast
 from phalanx.frontends.host.store.database import connect_reader
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, StoreFull, explain, find_fault, refuse_closed
@@ -109,7 +109,7 @@ class Store:
         """Copy the database and rotate the copies. Holds up the calling thread, not the writers."""
         with self._backing_up:
             try:
-                self._redo.begin(newest_number(self._folder) + 1)
+                self._redo.begin(next_number(self._path, self._folder))
                 return write_backup(self._path, self._folder, keep=self._backups, wall_s=self._clock.wall_s())
             except (sqlite3.Error, OSError) as error:
                 fault = find_fault(error) if isinstance(error, sqlite3.Error) else Fault.IO
