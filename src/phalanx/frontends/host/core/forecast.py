@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.control.clone import clone_state
-from phalanx.control.forward import Happens
+from phalanx.control.gates import OPENED_BY_OTHERS, OPENS_BY_ITSELF
 from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.calibration import Calibration
+from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.hub import Hub, log
-from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job, Live
+from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.lengths import Lengths, Said, measure_left, measure_whole
 from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
 from phalanx.frontends.host.core.predict import Predictions
@@ -183,7 +184,7 @@ class Forecaster:
             due_us = self._recorded.get(job, 0)
             known = hub.register.by_id[job]
             # What a person named is no forecast: whoever begins at 18:30 does.
-            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US and not known.gates:
+            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US and known.gates <= OPENED_BY_OTHERS:
                 changes.append(self.record(known, forecast))
                 self._told.setdefault(job, []).append(changes[-1])
                 self._recorded[job] = now_us + max(RECORD_EVERY_US, (forecast.at_us - now_us) // 4)
@@ -226,6 +227,7 @@ class Forecaster:
         version, began_s = hub.planner.version, self.meter()
         numbers = None if wanted is None else self._numbers(wanted)
         ground = self.ground(numbers or ())
+        numbers = None if numbers is None else numbers & set(ground.kept)
         here_s = self.meter() - began_s
         looks, there_s = await asyncio.to_thread(self.look, ground, numbers)
         told, by_number = self.tell(ground.lengths, looks), hub.register.by_number
@@ -238,7 +240,7 @@ class Forecaster:
     def _numbers(self, wanted: Collection[int]) -> set[int]:
         """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
         jobs = (self.hub.register.by_id.get(job) for job in wanted)
-        return {job.number for job in jobs if job is not None and not job.ended and job.gates <= {GATE_BEGIN}}
+        return {job.number for job in jobs if job is not None and not job.ended and job.gates <= OPENS_BY_ITSELF}
 
     def ground(self, keep: Collection[int]) -> ForecastInput:
         """A copy of the cluster that several may look from, and nobody may change."""
@@ -252,13 +254,15 @@ class Forecaster:
         hub = self.hub
         state = clone_state(hub.planner.state)
         state.advance_to(hub.now_us())
-        now_us = state.now_us
-        begin = sorted(
-            (max(now_us, job.begin_us or 0), job.number) for job in hub.register if job.gates == {GATE_BEGIN}
-        )
-        events = [Happens(at_us, "release", gang=state.gangs[number].name) for at_us, number in begin[:most]]
-        kept = thin_out(state, hub.planner.policy, {*keep, *(number for _, number in begin[:most])}, most)
-        return ForecastInput(state, self.measure(state, kept), events, kept, hub.planner.version, frozenset(keep))
+        gates, numbers = list_gates(hub, state), state.number_by_name
+        begin = sorted((at_us, numbers[name]) for name, at_us in gates.begins_us.items())
+        # Whoever goes through a gate before one that matters matters as much; of one far back nothing is told.
+        near = {number: gates.find_before(state, number) for number in keep}
+        wanted = {number for number, before in near.items() if len(before) <= most}
+        before = {other for number in wanted for other in near[number]}
+        kept = thin_out(state, hub.planner.policy, {*wanted, *before, *(number for _, number in begin[:most])}, most)
+        gates = list_gates(hub, state)  # without those who were dropped
+        return ForecastInput(state, self.measure(state, kept), gates, kept, hub.planner.version, frozenset(keep))
 
     def look(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[Looks, float]:
         """In another thread: all looks, and what they cost."""

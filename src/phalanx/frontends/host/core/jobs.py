@@ -28,14 +28,6 @@ TIME: Final = Purpose.TIME
 FAIL: Final = Purpose.FAIL
 MOVE: Final = Purpose.MOVE
 
-#: Gates that only the core knows; the engine sees them as a hold.
-GATE_HOLD: Final = "hold"
-GATE_BEGIN: Final = "begin"
-GATE_ARRAY: Final = "array"
-GATE_SINGLETON: Final = "singleton"
-GATE_RUNNING: Final = "running"  # as many jobs of its owner run as may
-GATE_ASIDE: Final = "aside"  # it could not be started, and lets others try
-
 
 @dataclass(slots=True)
 class Member:

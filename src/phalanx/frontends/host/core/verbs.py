@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
+from phalanx.control.gates import GATE_HOLD
 from phalanx.control.spec.errors import show
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import check_name
-from phalanx.frontends.host.core.jobs import EVICT, GATE_HOLD, Job
+from phalanx.frontends.host.core.jobs import EVICT, Job
 from phalanx.frontends.host.messages import Accepted, ArrayPart, RefusedRef, Submission
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import VOID_US, CloseEstimate, UpdateJob
