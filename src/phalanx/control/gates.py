@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.gang import Gang
+from phalanx.model.reason import Code
 
 GATE_HOLD: Final = "hold"
 GATE_BEGIN: Final = "begin"
@@ -96,21 +97,25 @@ class Gates:
 
     def clone(self) -> Gates:
         """For one look, which opens and shuts them."""
+        # Deep where a look writes: the next one begins from the gates as they are now.
         shut = {name: set(gates) for name, gates in self.shut.items()}
         twin = replace(self, shut=shut, begins_us=dict(self.begins_us))
         twin.lines = [replace(line, names=list(line.names)) for line in self.lines]
         return twin
 
-    def say(self, name: str) -> str:
-        """What keeps a gang from its turn; empty if no gate does."""
-        shut = self.shut.get(name, ())
-        return next((words for gate, words in WORDS.items() if gate in shut), "")
+    def blame(self, name: str) -> tuple[Code, str] | None:
+        """What keeps a gang from its turn; None: no gate does."""
+        gate = next((gate for gate in WORDS if gate in self.shut.get(name, ())), None)
+        if gate is None:
+            return None
+        return Code.USER_LIMIT if gate == GATE_RUNNING else Code.HELD, WORDS[gate]
 
     def keep(self, state: State) -> bool:
         """Open and shut what is due now; whether anything has changed."""
         if self.idle:
             return False
         changed = False
+        # Times first, then lines, then ceilings: only whoever is through all others counts against a ceiling.
         for name, at_us in list(self.begins_us.items()):
             if at_us <= state.now_us:
                 del self.begins_us[name]
@@ -143,6 +148,7 @@ class Gates:
         # Dropped by whoever thinned the queue out is ended as well, and nobody's mate any more.
         alive = [name for name in line.names if name in numbers and not state.phase_of(numbers[name]).ended]
         line.names = alive
+        # Whoever is through counts, whether it runs or waits for room, as the daemon counts it.
         shut = [name for name in alive if line.gate in self.shut.get(name, ())]
         return _any([self.open(state, name, line.gate) for name in move_up(shut, len(alive) - len(shut), line.most)])
 
@@ -163,8 +169,10 @@ class Gates:
             gang = state.gangs[number]
             if state.phase_of(number).seated:
                 running[gang.user] = running.get(gang.user, 0) + 1
-            # Whoever is kept back by something else takes nobody's place.
-            elif self.shut.get(gang.name, set()) <= {GATE_RUNNING}:
+            # Whoever is kept back by something else takes nobody's place, be it a hold that came with the gang.
+            elif self.shut.get(gang.name, set()) <= {GATE_RUNNING} and (
+                gang.name in self.shut or not state.records[number].held
+            ):
                 waiting.setdefault(gang.user, []).append((number, number, gang))
         changed = []
         for user, gangs in waiting.items():
@@ -185,6 +193,7 @@ class Gates:
         gates.discard(gate)
         if not gates:
             del self.shut[name]
+            # Its last gate, and not before: the engine knows one hold, however many rules are behind it.
             if state.phase_of(number) is Phase.PENDING:
                 state.release(number)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from phalanx.control.gates import GATE_ARRAY, GATE_BEGIN, GATE_SINGLETON, GateLine, Gates
 from phalanx.control.state import State
+from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
 
@@ -16,16 +17,16 @@ def list_gates(hub: Hub, state: State) -> Gates:
     lines: dict[tuple[str, str], GateLine] = {}
     for job in hub.register:
         if not job.ended and 0 <= job.number < len(state.gangs) and not state.phase_of(job.number).ended:
-            _note(gates, lines, job)
+            _note(gates, lines, job, waits=state.phase_of(job.number) is Phase.PENDING)
     gates.lines = list(lines.values())
     return gates
 
 
-def _note(gates: Gates, lines: dict[tuple[str, str], GateLine], job: Job) -> None:
+def _note(gates: Gates, lines: dict[tuple[str, str], GateLine], job: Job, *, waits: bool) -> None:
     name = job.gang.name
-    if job.gates:
+    if job.gates and waits:  # of one that runs a gate says nothing, and it counts as through
         gates.shut[name] = set(job.gates)
-    if GATE_BEGIN in job.gates:
+    if GATE_BEGIN in job.gates and waits:
         gates.begins_us[name] = job.begin_us or 0
     if job.array is not None and job.array.at_most:
         line = GateLine(GATE_ARRAY, job.array.at_most, [])

@@ -25,6 +25,8 @@ _BY_AGE: Final = (1 / 15, 1 / 4, 1.0, 4.0, 15.0)
 _AGE_LEAST_US: Final = 30_000_000
 #: Of a waiting job of which nobody said anything; the largest is the default walltime.
 _NOTHING_US: Final = (60e6, 600e6, 3600e6)
+#: And what is told of one.
+UNSAID_US: Final = 3_600_000_000
 #: A walltime that was predicted from runs that are forgotten by now.
 _BY_GUESS: Final = (0.3, 0.6, 0.8, 1.0, 1.2)
 
@@ -87,7 +89,7 @@ def measure_whole(told: Predictions, said: Said, default_us: int) -> tuple[str, 
         return "runs", _spread([said.guess_us * each for each in _BY_GUESS])
     if spans := told.spans(said.user):
         return "person", _spread(_repeat(spans))
-    return "nothing", _spread([*_NOTHING_US, default_us], _NOTHING_US[-1])
+    return "nothing", _spread([*_NOTHING_US, default_us], UNSAID_US)
 
 
 def measure_left(told: Predictions, said: Said, age_us: int, left_us: int) -> tuple[str, Spread]:
