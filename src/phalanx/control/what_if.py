@@ -190,6 +190,13 @@ def list_believed(restored: Restored) -> list[str]:
     return [records[number].gang.name for number in known]
 
 
+def list_late(restored: Restored) -> list[str]:
+    """Gangs that run longer than they said: when they end nobody knows (rule 7)."""
+    state = restored.state
+    running = (number for number in state.list_seated() if state.phase_of(number) is Phase.RUNNING)
+    return [state.gangs[number].name for number in sorted(running) if state.end_of(number) <= state.now_us]
+
+
 def list_unproven(gangs: Iterable[Arrival], restored: Restored) -> list[str]:
     """Gangs whose run time nobody stated and that report no progress, so that the default stands in for it."""
     found = []

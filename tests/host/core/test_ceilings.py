@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it out
 
-from days import ADA, Day
+from days import ADA, Day, ask_why, since_midnight
 
-from phalanx.control.forward import Arrival
-from phalanx.control.policies import find_policy
-from phalanx.control.restore import restore_state
-from phalanx.control.spec.spot import spot_of
-from phalanx.control.what_if import Changes, play
 from phalanx.frontends.host.messages import ArrayPart
 from phalanx.frontends.host.service import Listing
 from phalanx.frontends.host.settings import Bounds
@@ -94,16 +87,6 @@ def test_those_who_start_together_start_together_or_wait():
 # ---------------------------------------------------------------------- what is foreseen of those who wait for a ceiling
 
 
-def ask_why(day, name):
-    return day.tell(lambda core: core.why(ADA, str(day.ids[name])))
-
-
-def since_midnight(day, at):
-    """Seconds of the day's clock, which begins with the first submit."""
-    first = day.tell(lambda core: core.rows(ADA, Listing(everybody=True)))[0]
-    return (datetime.fromisoformat(at) - datetime.fromisoformat(first.submitted)).total_seconds()
-
-
 def test_whoever_waits_for_a_ceiling_is_told_when_it_starts_and_whose_end_lets_it():
     # `why` said "nobody can say", and whoever was not there yet was told that it starts at once.
     with Day(8, max_running_per_user=1) as day:
@@ -173,45 +156,3 @@ WAITING = {
     "high": {"priority": 1},
     "last": {},
 }
-
-
-def ask_what_if(day, *new, cancel=()):
-    """Starts by name, in seconds of the day."""
-    text = day.tell(lambda core: core.dump(ADA))
-    restored = restore_state(spot_of(json.loads(text), "state"))
-    arrivals = tuple(Arrival(replace(gang, submit_us=restored.state.now_us)) for gang in new)
-    seen = play(restored, find_policy(*restored.policy), Changes(cancel=cancel, add_gangs=arrivals))
-    return {name: fate.start_us and round(fate.start_us / 1e6) for name, fate in seen.fates.items()}, seen
-
-
-def test_what_if_keeps_the_ceiling_and_says_what_why_says():
-    # It said "on hold; release it", started a newcomer at once, and found that a cancel helps nobody.
-    with Day(8, max_running_per_user=1) as day:
-        for at, name in enumerate(("p1", "p2", "p3")):
-            day.submit(at / 10, name, "1 gpu=1", 20, walltime=20)
-        day.submit(0.5, "later", "1 gpu=1", 5, walltime=5, user="bob", options={"begin": "+30s"})
-        day.until(5)
-        new = make_gang("new", "4 gpu=1", user="ada", walltime=60)
-        starts, _ = ask_what_if(day, new)
-        assert starts["1"] == starts["2"] - 20 == starts["3"] - 40 == starts["new"] - 60
-        told = ask_why(day, "p2")
-        assert abs(starts["2"] - starts["1"] - since_midnight(day, told.eta.at)) <= 1
-        assert 30 <= starts["4"] - starts["1"] <= 31
-        _, seen = ask_what_if(day, cancel=("1",))
-        assert seen.fates["2"].start_us == seen.now_us
-
-
-def test_what_if_believes_the_lengths_that_why_believes():
-    # `why` said "in about 1s" and what-if a day, of one job.
-    with Day(2) as day:
-        for at in range(3):
-            day.submit(at * 20, f"train{at}", "1 gpu=1", 12, options={})
-        day.submit(60, "mute", "2 gpu=1", 300)
-        day.submit(61, "next", "2 gpu=1", 10, walltime=10)
-        day.until(65)
-        rows = {row.name: row for row in day.tell(lambda core: core.rows(ADA, Listing()))}
-        _, seen = ask_what_if(day)
-        left_s = (seen.fates[str(day.ids["next"])].start_us - seen.now_us) / 1e6
-        assert left_s < 6 * 3600
-        asked_s = since_midnight(day, rows["next"].eta.at) - (seen.now_us / 1e6 - 0.2)
-        assert abs(left_s - asked_s) < 5 + 0.2 * left_s

@@ -23,10 +23,11 @@ from phalanx.frontends.host.core.calibration import Calibration
 from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import Job, Live
-from phalanx.frontends.host.core.lengths import Lengths, Said, measure_left, measure_whole
+from phalanx.frontends.host.core.lengths import UNSAID, Lengths, Said, measure_left, measure_whole
 from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.store import VOID_US, AddEstimate, EstimateRecord
+from phalanx.words import span
 
 #: Processor time of one forecast: half for the middle, the rest for the range.
 BUDGET_S: Final = 1.2
@@ -69,6 +70,7 @@ class ForecastAnswer:
     version: int = -1
     at_us: int = 0
     cost_us: int = 0
+    ends_us: int = 1 << 62  # if nothing has happened by then, what was believed of somebody was wrong
     asked: frozenset[int] | None = frozenset()  # jobs that were looked for; None: as many as there was time for
 
 
@@ -214,8 +216,10 @@ class Forecaster:
             return False
         if answer.asked is not None and (wanted is None or not answer.asked | answer.forecasts.keys() >= set(wanted)):
             return False
-        age_us = self.hub.now_us() - answer.at_us
-        if answer.version == self.hub.planner.version:
+        now_us = self.hub.now_us()
+        age_us = now_us - answer.at_us
+        # Somebody was to end by now and nothing has happened: who is late is expected later, and not any moment.
+        if answer.version == self.hub.planner.version and now_us < answer.ends_us:
             return age_us < STALE_US
         return age_us < min(PAUSE_MOST_US, PAUSE_FACTOR * answer.cost_us)
 
@@ -226,6 +230,7 @@ class Forecaster:
         self.looks += 1
         version, began_s = hub.planner.version, self.meter()
         numbers = None if wanted is None else self._numbers(wanted)
+        self._ground = None  # as of now: in a copy of a while ago nobody has grown older
         ground = self.ground(numbers or ())
         numbers = None if numbers is None else numbers & set(ground.kept)
         here_s = self.meter() - began_s
@@ -235,7 +240,8 @@ class Forecaster:
         self._record_all(found)
         cost_us = round((here_s + there_s) * 1e6)
         asked = None if wanted is None else frozenset(wanted)
-        return ForecastAnswer(found, looks.middle, version, hub.now_us(), cost_us, asked)
+        ends_us = ground.state.now_us + ground.lengths.good_for_us()
+        return ForecastAnswer(found, looks.middle, version, hub.now_us(), cost_us, ends_us, asked)
 
     def _numbers(self, wanted: Collection[int]) -> set[int]:
         """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
@@ -288,6 +294,8 @@ class Forecaster:
                 age_us, left_us = state.now_us - state.start_of(number), ends[number] - state.now_us
                 said = _said(job, _left_by_progress(job, self.hub.now_us()))
                 lengths.source[number], lengths.left[number] = measure_left(self.predictions, said, age_us, left_us)
+                if lengths.source[number] == "stated" and state.end_of(number) <= state.now_us:
+                    lengths.source[number] = "overdue"
         return lengths
 
     def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:
@@ -310,10 +318,13 @@ class Forecaster:
         if other is None:
             return ""
         verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
-        unsaid = " (no --time was given)" if lengths.source.get(cause.gang) == "nothing" else ""
+        source = lengths.source.get(cause.gang)
+        ground = " (no --time was given)" if source in UNSAID else ""
+        if source == "overdue" and other.gang.walltime_us is not None:
+            ground = f" (it has outlived its --time of {span(other.gang.walltime_us / 1e6)})"
         # Of one that waits itself: else nobody would be ahead, and the start hang on the end of somebody who waits.
         first = ", which starts before it," if other.state == "pending" else ""
-        return f"when {other.id} ({other.name}){first} {verb}{unsaid}"
+        return f"when {other.id} ({other.name}){first} {verb}{ground}"
 
 
 def is_crowded(hub: Hub) -> bool:
