@@ -227,7 +227,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     from phalanx.cli.what_if_changes import find_changes
     from phalanx.cli.what_if_text import make_title
     from phalanx.control.restore import restore_state
-    from phalanx.control.what_if import compare, list_unproven, play, tree_of
+    from phalanx.control.what_if import compare, list_believed, list_late, list_unproven, play, tree_of
     from phalanx.frontends.sim.text_gantt import span
 
     as_is, changed = restore_state(spot), restore_state(spot)
@@ -237,8 +237,16 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     until_us = None if ahead_us is None else as_is.state.now_us + ahead_us
     unproven = list_unproven(changes.add_gangs, changed)
     if unproven:
-        length = span(as_is.state.default_walltime_us)
+        default_us = as_is.runs.default_us
+        length = span(as_is.state.default_walltime_us if default_us is None else default_us)
         notes.append(f"{_name_some(unproven)}: no walltime stated, so {length} is believed")
+    late = [asked.label(name) for name in list_late(changed)]
+    if late:
+        have, they = ("has", "its") if len(late) == 1 else ("have", "their")
+        notes.append(f"{_name_some(late)}: {have} outlived {they} walltime, so a minute or a tenth of its age is added")
+    believed = [asked.label(name) for name in list_believed(changed)]
+    if believed:
+        notes.append(f"{_name_some(believed)}: no walltime stated, so what `phalanx why` goes by is believed")
     found = compare(play(as_is, before, until_us=until_us), play(changed, after, changes, until_us))
     tree = tree_of(found, asked.tell(), until_us, notes)
     return WhatIfReport(found, tree, make_title(found, asked), notes, asked.labels)

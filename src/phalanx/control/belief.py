@@ -32,6 +32,7 @@ class RunTimes:
 
     whole: Mapping[int, int] = field(default_factory=dict)  # of waiting gangs, at their largest size
     left: Mapping[int, int] = field(default_factory=dict)  # of running gangs, from now, at their present size
+    default_us: int | None = None  # of gangs that say nothing and are in neither; None: as planning believes
 
 
 AS_STATED: Final = RunTimes()
@@ -229,7 +230,9 @@ class Belief:
         if guess_us is not None:
             return max(1, guess_us)
         walltime_us = self._state.gangs[number].walltime_us
-        return walltime_us if walltime_us is not None else self._state.default_walltime_us
+        if walltime_us is None:
+            return self._state.default_walltime_us if self._runs.default_us is None else self._runs.default_us
+        return walltime_us
 
     def _pause_us(self, number: int) -> int:
         return self._state.gangs[number].resize_pause_us

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from phalanx.control.belief import AS_STATED, RunTimes
 from phalanx.control.bonds import Group
+from phalanx.control.gates import Gates
+from phalanx.control.gates_file import dump_gang_gates, dump_gates
 from phalanx.control.records import Ghost, Past
 from phalanx.control.spec.writing import amounts_tree, gang_tree, node_tree, policy_tree, queue_tree
 from phalanx.control.state import State
@@ -35,8 +38,14 @@ def dump_state(
     state: State,
     policy: tuple[str, Mapping[str, object]] | None = None,
     drains: Mapping[str, int] | None = None,
+    *,
+    gates: Gates | None = None,
+    runs: RunTimes = AS_STATED,
 ) -> Tree:
-    """The state as plain values. `policy`: what it ran under; `drains`: when drained nodes must be empty, by name."""
+    """The state as plain values. `policy`: what it ran under; `drains`: when drained nodes must be empty, by name.
+
+    `gates` and `runs`: what whoever has people to serve goes by beside the state.
+    """
     # In order of arrival. Numbers start from 0 again when this is read, which changes nobody's place in any order.
     kept = _list_kept(state)
     # By row, which is the order in which they sat down: sums and lists come out as they were.
@@ -59,7 +68,10 @@ def dump_state(
         "users": _dump_users(state),
         "windows": [_dump_window(window) for window in state.windows],
         "ended": {name: phase.value for name, phase in sorted(state.dependencies.ended.items())},
-        "gangs": [_dump_gang(state, number) for number in kept],
+        "gangs": [
+            _dump_gang(state, number) | dump_gang_gates(gates, runs, number, state.gangs[number].name)
+            for number in kept
+        ],
         "started": [state.gangs[number].name for number in seated],
         "groups": [
             {"word": group.word, "wanted": group.wanted, "gangs": [state.gangs[number].name for number in group.gangs]}
@@ -69,7 +81,7 @@ def dump_state(
         "vacating": [_dump_vacating(state, until_us, ghost) for until_us, ghost in _list_vacating(state)],
         "promises": [_dump_promise(state, promise) for promise in state.promises.values()],
     }
-    return tree
+    return tree | dump_gates(gates, runs)
 
 
 def format_state(tree: Tree) -> str:

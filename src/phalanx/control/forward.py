@@ -49,6 +49,9 @@ class Happens:
     members: int | None = None  # of a resize; None: no wish any more
 
 
+#: Times that gates are kept anew at one instant.
+_KEPT_MOST = 20
+
 # Later than anything that happens, and a number: lists that end in it need no question whether they are over.
 _NEVER_US = 1 << 62
 
@@ -111,6 +114,14 @@ class Refusals(Protocol):
         ...
 
 
+class GateKeeper(Protocol):
+    """What keeps gangs from their turn by rules that the engine does not know (`control.gates`)."""
+
+    def keep(self, state: State) -> bool:
+        """Open and shut what is due now; whether anything has changed."""
+        ...
+
+
 class Forward:
     """One run over the virtual clock. Carries instructions out by asking the truth what comes of them."""
 
@@ -123,12 +134,13 @@ class Forward:
         *,
         ledger: bool = False,
         refusals: Refusals | None = None,
+        gates: GateKeeper | None = None,
     ) -> None:
         """Nothing has happened yet. `ledger`: ask every plan what idle room is kept for."""
         self.state, self.truth, self.recorder = state, truth, recorder
         self.loop = Loop(state, policy, self, recorder, ledger=ledger, refusable=refusals is not None)
         self.check: Callable[[State], None] | None = None  # invariants, after every instant
-        self._refusals = refusals
+        self._refusals, self._gates = refusals, gates
         self._sequence = 0
         # The sequence stands before the rest, so that two ends of one instant come in the order in which they became
         # certain (rule 1) and never compare an `End`.
@@ -182,10 +194,24 @@ class Forward:
             # 3. Plan.
             # Of the last plan alone: each works out anew when to look again, and an
             # older wish may be about somebody gone.
-            self._wake_at_us = self.loop.plan().wake_at_us
+            self._wake_at_us = self._plan()
             if self.check is not None:
                 # After the plan and not between its passes: only then everybody is where they were told to be.
                 self.check(self.state)
+
+    def _plan(self) -> int | None:
+        """Plans at this instant; the answer is when the last of them wants to be looked at again."""
+        if self._gates is None:
+            return self.loop.plan().wake_at_us
+        # Before the plan, as whoever has people to serve keeps them. Once more if the plan itself has moved one: whom
+        # it evicted leaves a place. Bounded, since nothing says that a start and an eviction cannot chase each other.
+        self._gates.keep(self.state)
+        wake_at_us = self.loop.plan().wake_at_us
+        for _ in range(_KEPT_MOST):
+            if not self._gates.keep(self.state):
+                break
+            wake_at_us = self.loop.plan().wake_at_us
+        return wake_at_us
 
     def _ahead_us(self) -> int:
         """The next instant at which something happens by itself."""

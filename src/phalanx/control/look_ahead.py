@@ -17,6 +17,7 @@ import numpy as np
 
 from phalanx.control.belief import AS_STATED, Belief, RunTimes
 from phalanx.control.forward import Arrival, Forward, Happens
+from phalanx.control.gates import Gates
 from phalanx.control.instructions import SeatChange
 from phalanx.control.resizes import say_resize
 from phalanx.control.state import State
@@ -135,20 +136,24 @@ def look_ahead(
     *,
     arrivals: Sequence[Arrival] = (),
     events: Sequence[Happens] = (),
+    gates: Gates | None = None,
 ) -> Outlook:
-    """Play a state forward that nobody else uses."""
+    """Play a state forward that nobody else uses, `gates` among it."""
     # What is believed takes the place of the truth; the loop, the engine and the policy are those of the cluster, so
     # that an expected start can only be wrong by what was believed.
     belief = Belief(state, runs)
     chronicle = Chronicle(state, policy.name, until)
-    forward = Forward(state, policy, belief, chronicle)
+    forward = Forward(state, policy, belief, chronicle, gates=None if gates is None or gates.idle else gates)
+    # A time to begin is an instant at which nothing else may happen.
+    begins_us = () if gates is None else gates.begins_us.values()
+    begins = [Happens(max(state.now_us, at_us), "begin") for at_us in begins_us]
     for end in belief.ends_now():
         # Ends of those who run are nobody's news: no instruction will bring them about.
         forward.expect(end)
     # A word that nobody understands makes an instant of now: one pass, whatever else happens.
     first = Happens(state.now_us, "look")
     with suppress(_SeenEnough):
-        forward.run(arrivals, [first, *events], until.at_us)
+        forward.run(arrivals, [first, *begins, *events], until.at_us)
     return chronicle.close()
 
 

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from phalanx.control import gates_file
+from phalanx.control.belief import AS_STATED, RunTimes
 from phalanx.control.dump import SCHEMA
+from phalanx.control.gates import Gates
 from phalanx.control.records import Record
 from phalanx.control.restore_gangs import GangEntry, parse_entry, parse_seats, restore_refusal, seat_running
 from phalanx.control.seating import crumb_gang, keep_busy
@@ -40,6 +43,7 @@ MOST: Final = 1 << 61
 TOP_KEYS: Final = (
     *("schema", "now_us", "policy", "default_walltime_us", "evictions_in_vain", "devices_split", "levels", "nodes"),
     *("queues", "decayed", "users", "windows", "ended", "gangs", "started", "groups", "pins", "vacating", "promises"),
+    *gates_file.TOP_KEYS,
 )
 NODE_KEYS: Final = ("spec", "up", "open", "draining", "drain_by_us", "kills_us", "suspect_until_us")
 WINDOW_KEYS: Final = ("name", "nodes", "start_us", "end_us", "users", "queues")
@@ -53,6 +57,8 @@ class Restored:
     state: State
     policy: tuple[str, Mapping[str, object]] | None = None  # what it ran under
     drains: dict[str, int] = field(default_factory=dict)  # when drained nodes must be empty, by name
+    gates: Gates = field(default_factory=Gates)
+    runs: RunTimes = AS_STATED
 
 
 def read_state(path: Path) -> Spot:
@@ -100,6 +106,9 @@ class _Restoring:
         fields, found = self.fields, Restored(self._make_state(), self._policy())
         self._restore_nodes(found)
         self._restore_gangs()
+        inner = {name: entry.fields for name, entry in self.entries.items()}
+        found.gates = gates_file.read_gates(fields, inner, self._check_gated)
+        found.runs = gates_file.read_beliefs(fields, inner, lambda name: self.entries[name].phase.seated)
         self._restore_groups()
         # Seats before what is being vacated, which may take only what they leave.
         self._seat()
@@ -279,6 +288,12 @@ class _Restoring:
             # Who waits for a name is `waits_for` the other way round, and not in the file: two accounts could disagree.
             for dependency in (name for name in entry.gang.after.names if name in entry.waits_for):
                 state.dependencies.wait(number, dependency)
+
+    def _check_gated(self, name: str, fields: Fields) -> None:
+        entry = self.entries[name]
+        # The engine knows a gate as a hold: without one it would start while its gates are shut.
+        if not entry.held or entry.phase is not Phase.PENDING:
+            entry.spot.refuse("has gates, and is not pending with held: true")
 
     def _restore_groups(self) -> None:
         state = self.state

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from phalanx.control import gates_file
 from phalanx.control.records import NOTHING, Past, PlanRefusal
 from phalanx.control.seating import add_running, past_of
 from phalanx.control.spec.errors import list_words, show, suggest
@@ -36,6 +37,7 @@ TIMES_MOST: Final = 1 << 30
 GANG_KEYS: Final = (
     *("spec", "phase", "eligible_us", "curve", "attempts", "held", "waits_for", "doomed_by", "infeasible", "fresh"),
     *("past", "run", "seats", "hurt", "refused", "date"),
+    *gates_file.GANG_KEYS,
 )
 DATE_KEYS: Final = ("promised", "earliest_us", "beside")
 PAST_KEYS: Final = ("evictions", "failures", "attained_us", "forced", "left_us", "lenders", "rests_until_us")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from phalanx.control.explain import explain_pending
 from phalanx.control.forward import Arrival, Happens
+from phalanx.control.gates import Gates
 from phalanx.control.look_ahead import Change, Fate, Outlook, Until, look_ahead
 from phalanx.control.restore import Restored
 from phalanx.control.spec.writing import seconds
@@ -56,21 +57,24 @@ def play(restored: Restored, policy: Policy, changes: Changes = NONE, until_us: 
     drains = [Happens(now_us, "drain", node=name, by_us=by_us) for name, by_us in restored.drains.items()]
     events = [*drains, *changes.events(now_us)]
     # Both sides go through here, the unchanged one with no changes: a difference can only come from the change.
-    outlook = look_ahead(state, policy, until=Until(at_us=until_us), arrivals=changes.add_gangs, events=events)
+    until, gates = Until(at_us=until_us), restored.gates
+    outlook = look_ahead(state, policy, restored.runs, until, arrivals=changes.add_gangs, events=events, gates=gates)
     # With everybody done the last event is the end of it, and no later instant says anything new.
     if until_us is not None and (len(state.running) or len(state.pending)):
         # Else the reasons would be those of the last event before, which may lie hours back.
         state.look_from(until_us)
-    _say_why(outlook, state, policy)
+    _say_why(outlook, state, policy, gates)
     return outlook
 
 
-def _say_why(outlook: Outlook, state: State, policy: Policy) -> None:
+def _say_why(outlook: Outlook, state: State, policy: Policy, gates: Gates) -> None:
     """Why those do not run who do not. Costs a pass of its own, so that not every look has it."""
     for number, told in explain_pending(state, policy).items():
         fate = outlook.fates[state.gangs[number].name]
         # Written by hand after the play: a gang that waits has no event that could have brought a reason along.
-        fate.reason = (told[0].word, told[1])
+        # A gate of a front end is a hold to the engine, and "release it" helps only where somebody holds it.
+        code, words = (gates.blame(fate.name) if told[0] is Code.HELD else None) or told[:2]
+        fate.reason = (code.word, words)
         if told[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE):
             fate.state = "infeasible"
 
@@ -179,16 +183,31 @@ def _difference(before_us: int | None, after_us: int | None) -> int | float | No
     return None if before_us is None or after_us is None else seconds(after_us - before_us)
 
 
+def list_believed(restored: Restored) -> list[str]:
+    """Gangs whose run time nobody stated, and of which whoever wrote the file believes something better."""
+    records, runs = restored.state.records, restored.runs
+    known = sorted(number for number in {*runs.whole, *runs.left} if records[number].gang.walltime_us is None)
+    return [records[number].gang.name for number in known]
+
+
+def list_late(restored: Restored) -> list[str]:
+    """Gangs that run longer than they said: when they end nobody knows (rule 7)."""
+    state = restored.state
+    running = (number for number in state.list_seated() if state.phase_of(number) is Phase.RUNNING)
+    return [state.gangs[number].name for number in sorted(running) if state.end_of(number) <= state.now_us]
+
+
 def list_unproven(gangs: Iterable[Arrival], restored: Restored) -> list[str]:
     """Gangs whose run time nobody stated and that report no progress, so that the default stands in for it."""
     found = []
-    for record in restored.state.records:
+    believed = {*restored.runs.whole, *restored.runs.left}
+    for number, record in enumerate(restored.state.records):
         # An elastic gang that runs reports its progress, by which its rest is known
         # better than by any walltime (rule 6).
         reports = record.gang.elastic and record.phase is Phase.RUNNING
         reports = reports or (record.history is not None and record.history.left_us is not None)
         # To be told and not refused: a what-if with a day for everybody is still an
         # answer, if people know what it rests on.
-        if record.gang.walltime_us is None and not record.phase.ended and not reports:
+        if record.gang.walltime_us is None and not record.phase.ended and not reports and number not in believed:
             found.append(record.gang.name)
     return [*found, *(arrival.gang.name for arrival in gangs if arrival.gang.walltime_us is None)]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+from phalanx.control.forward import Arrival
+from phalanx.control.policies import find_policy
+from phalanx.control.restore import restore_state
+from phalanx.control.spec.spot import spot_of
+from phalanx.control.what_if import Changes, play
 from phalanx.frontends.host.core.core import Core
+from phalanx.frontends.host.service import Listing
 from phalanx.frontends.host.settings import Settings
 from phalanx.frontends.sim.scenario import TrueRun
 from phalanx.policy import named
@@ -82,3 +90,22 @@ class Day(HostWorld):
     def change_settings(self, **settings: Any) -> None:
         """For the next daemon."""
         self.setup = replace(self.setup, settings=replace(self.setup.settings, **settings))
+
+
+def ask_why(day, name):
+    return day.tell(lambda core: core.why(ADA, str(day.ids[name])))
+
+
+def since_midnight(day, at):
+    """Seconds of the day's clock, which begins with the first submit."""
+    first = day.tell(lambda core: core.rows(ADA, Listing(everybody=True)))[0]
+    return (datetime.fromisoformat(at) - datetime.fromisoformat(first.submitted)).total_seconds()
+
+
+def ask_what_if(day, *new, cancel=()):
+    """Starts by name, in seconds of the day."""
+    text = day.tell(lambda core: core.dump(ADA))
+    restored = restore_state(spot_of(json.loads(text), "state"))
+    arrivals = tuple(Arrival(replace(gang, submit_us=restored.state.now_us)) for gang in new)
+    seen = play(restored, find_policy(*restored.policy), Changes(cancel=cancel, add_gangs=arrivals))
+    return {name: fate.start_us and round(fate.start_us / 1e6) for name, fate in seen.fates.items()}, seen

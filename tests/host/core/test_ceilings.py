@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it out
 
-from days import Day
+from days import ADA, Day, ask_why, since_midnight
 
+from phalanx.frontends.host.messages import ArrayPart
+from phalanx.frontends.host.service import Listing
 from phalanx.frontends.host.settings import Bounds
+from phalanx.testing.builders import make_gang
+from phalanx.testing.hosts.host_world import caller_of, make_submission
 
 
 def test_no_more_jobs_of_a_person_run_than_may_and_the_reason_has_the_numbers():
@@ -77,3 +82,77 @@ def test_those_who_start_together_start_together_or_wait():
         assert [day.row(name).state for name in ("left", "right", "small")] == ["pending", "pending", "running"]
         day.until(120)
         assert [day.row(name).state for name in ("left", "right")] == ["running", "running"]
+
+
+# ---------------------------------------------------------------------- what is foreseen of those who wait for a ceiling
+
+
+def test_whoever_waits_for_a_ceiling_is_told_when_it_starts_and_whose_end_lets_it():
+    # `why` said "nobody can say", and whoever was not there yet was told that it starts at once.
+    with Day(8, max_running_per_user=1) as day:
+        for at, name in enumerate(("p1", "p2", "p3")):
+            day.submit(at / 10, name, "1 gpu=1", 20, walltime=20)
+        day.until(5)
+        told = ask_why(day, "p2")
+        assert told.reason.message == "at most 1 job of ada may run at once, now 1 (p1)"
+        assert told.eta.hangs_on == "when 1 (p1) ends"
+        assert 19 <= since_midnight(day, told.eta.at) <= 21
+        third = day.row("p3")
+        assert third.eta.hangs_on == "when 2 (p2), which starts before it, ends"
+        assert 39 <= since_midnight(day, third.eta.at) <= 41
+        assert third.info.startswith("starts in about 3")
+        bars = day.tell(lambda core: core.gantt(ADA, 0))["bars"]
+        assert [bar["name"] for bar in bars if bar["kind"] == "forecast"] == ["p2", "p3"]
+
+
+def test_a_job_that_is_not_there_yet_is_held_to_the_ceiling_as_well():
+    with Day(8, max_running_per_user=1) as day:
+        day.submit(0, "p1", "1 gpu=1", 20, walltime=20)
+        day.until(5)
+        submission = make_submission(make_gang("new", "4 gpu=1", user="ada", walltime=60), {}, None)
+        (told,) = day.tell(lambda core: core.submit(ADA, [submission], None, dry_run=True))
+        assert told.reason.code == "UserLimit"
+        assert told.eta.hangs_on == "when 1 (p1) ends"
+        (other,) = day.tell(lambda core: core.submit(caller_of("bob"), [submission], None, dry_run=True))
+        assert since_midnight(day, other.eta.at) < 10
+
+
+def test_elements_of_an_array_and_jobs_of_one_name_are_foreseen_in_their_line():
+    with Day(8) as day:
+        for index in range(5):
+            options = {"array": ArrayPart(index, "ev", 2, "k")}
+            day.submit(index / 100, f"ev{index}", "1 gpu=1", 10, walltime=10, options=options)
+        for at in range(2):
+            day.submit(0.1 + at / 10, "only", "1 gpu=1", 30, walltime=30, options={"singleton": True})
+        day.until(4)
+        last = ask_why(day, "ev4")
+        assert last.reason.message == "at most 2 of ev run at once"
+        assert 19 <= since_midnight(day, last.eta.at) <= 21
+        assert ask_why(day, "only").eta.hangs_on == f"when {day.ids['only'] - 1} (only) ends"
+
+
+def test_the_line_of_the_look_ahead_is_that_of_the_daemon():
+    # Priorities and groups among them: every start that was foreseen comes at that second.
+    with Day(8, max_running_per_user=2) as day:
+        for at, (name, more) in enumerate(WAITING.items()):
+            day.submit(at / 10, name, "1 gpu=1", 10 + at, walltime=10 + at, **more)
+        day.until(5)
+        rows = day.tell(lambda core: core.rows(ADA, Listing()))
+        foreseen = {row.name: row.eta for row in rows if row.state == "pending"}
+        assert len(foreseen) == len(WAITING) - 2
+        assert None not in foreseen.values()
+        day.until(150)
+        for name, eta in foreseen.items():
+            started = datetime.fromisoformat(day.row(name).started)
+            assert abs((datetime.fromisoformat(eta.at) - started).total_seconds()) <= 2, name
+
+
+WAITING = {
+    "one": {},
+    "two": {},
+    "left": {"together": ("pair", 2)},
+    "right": {"together": ("pair", 2)},
+    "low": {"priority": -1},
+    "high": {"priority": 1},
+    "last": {},
+}

@@ -503,3 +503,57 @@ def test_an_expected_start_that_has_passed_is_any_moment():
     world.forecaster._wide.seen = Outlook("", world.clock.us)
     found = forecasts(world)[jobs[0].id]
     assert found.at_us == found.low_us == found.high_us == world.clock.us
+
+
+# ---------------------------------------------------------------------- nobody said anything, or is later than they said
+
+
+def test_other_names_of_a_person_say_little_of_a_new_one():
+    # Six jobs of a second, then `sleep 22` under a new name: "in about 1s (80%: 0s - 17s), from earlier runs".
+    world = World()
+    for at in range(6):
+        world.predictions.note("ada", f"other{at}", 1, None)
+    new = world.submit("brandnew", "8 gpu=1")
+    world.plan()
+    next_ = world.submit("next", "8 gpu=1", walltime=60)
+    for age_s in (0.5, 5, 20):
+        world.clock.us = new.live.started_us + round(age_s * 1e6)
+        world.planner.version += 1
+        found = forecasts(world)[next_.id]
+        assert found.low_us < new.live.started_us + 22_000_000 < found.high_us
+        assert found.high_us - world.clock.us > 100_000_000
+        assert found.hangs_on == f"when {new.id} (brandnew) ends (no --time was given)"
+        assert not found.predicted
+
+
+def test_a_job_that_waits_and_says_nothing_may_take_a_day_whatever_its_owner_ran_before():
+    lengths = World()
+    for at in range(6):
+        lengths.predictions.note("ada", f"other{at}", 1, None)
+    first = lengths.submit("run", "8 gpu=1", walltime=60)
+    lengths.plan()
+    new = lengths.submit("brandnew", "8 gpu=1")
+    last = lengths.submit("last", "8 gpu=1", walltime=60)
+    found = forecasts(lengths)
+    assert found[new.id].hangs_on == f"when {first.id} (run) ends"
+    assert found[last.id].high_us - found[last.id].low_us > 3600 * 1_000_000
+
+
+def test_a_predecessor_that_has_outlived_its_time_is_named_as_that_and_never_about_to_end():
+    # `-t 10s -- sleep 25`: "any moment" at 13 s and again at 19 s, while what-if said a minute.
+    world = World()
+    for at in range(12):
+        world.predictions.note("ada", f"other{at}", 15, 10)  # one and a half times as long as they say
+    late = world.submit("late", "8 gpu=1", walltime=10)
+    world.plan()
+    next_ = world.submit("next", "8 gpu=1", walltime=60)
+    world.tick(2)
+    forecasts(world)
+    for age_s in (16, 19, 60):
+        world.clock.us = late.live.started_us + age_s * 1_000_000
+        found = forecasts(world)[next_.id]
+        assert found.hangs_on == f"when {late.id} (late) ends (it has outlived its --time of 10s)"
+        assert found.low_us < found.at_us < found.high_us
+        assert 30_000_000 < found.at_us - world.clock.us <= 60_000_000
+        left = world.forecaster.prepare(()).lengths.middle().left
+        assert left[late.number] == 60_000_000, "a minute, as the engine plans with"

@@ -277,7 +277,7 @@ def test_a_job_on_hold_is_told_how_to_release_it_and_nothing_else():
     assert told.eta is None
 
 
-@pytest.mark.parametrize("gates", [{"array"}, {"singleton"}, {"hold", "array"}])
+@pytest.mark.parametrize("gates", [{"array"}, {"singleton"}, {"aside"}, {"hold", "aside"}])
 def test_nothing_is_told_that_a_person_cannot_do(gates):
     world, _ = full_world()
     job = world.submit("part", "1 gpu=1", gates=gates, walltime=60)

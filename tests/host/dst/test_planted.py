@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 from selection import rest_long
 
+from phalanx.control.gates import GATE_ARRAY
 from phalanx.frontends.host.core import admission
 from phalanx.frontends.host.core import hub as hub_module
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import STEPS, D, E, OnDisk, P
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.jobs import GATE_ARRAY
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.watching import Watching

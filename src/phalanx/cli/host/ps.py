@@ -85,7 +85,7 @@ def ps(
             rows = read_rows(daemon, query)
             if output == "table":
                 rows = order_for_people(collapse(rows))
-            nothing = "no jobs" if everybody else "no jobs of yours; phalanx ps -a shows everybody's"
+            nothing = "" if rows else say_nothing(daemon, query)
             print_rows(rows, chosen, output, headers=not no_headers, none=nothing, fits=output == "table")
 
         if watch:
@@ -94,6 +94,16 @@ def ps(
             again(once, _PAUSE_S)
         else:
             once()
+
+
+def say_nothing(daemon: Daemon, query: dict[str, Any]) -> str:
+    """That there are none, and where there are some."""
+    whose = "no jobs" if query["all"] else "no jobs of yours"
+    if not query["finished"] and read_rows(daemon, {**query, "finished": 1, "limit": 1}):
+        return f"{whose} now; phalanx ps{' -a' if query['all'] else ''} --finished shows those that have ended"
+    if not query["all"] and read_rows(daemon, {**query, "all": 1, "limit": 1}):
+        return f"{whose}; phalanx ps -a shows everybody's"
+    return whose
 
 
 def _check_states(told: str | None) -> None:
@@ -117,6 +127,7 @@ def read_rows(daemon: Daemon, query: dict[str, Any]) -> list[Row]:
 def collapse(rows: Sequence[Row]) -> list[Row]:
     """The same with one row for all jobs of an array; two arrays of one name are two."""
     found: list[Row] = []
+    rows = _drop_replaced(rows)
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         word = str(row.get("array") or "").rpartition("[")[0]
@@ -128,6 +139,16 @@ def collapse(rows: Sequence[Row]) -> list[Row]:
             found.append({"group": group, "word": word})
         group.append(row)
     return [_sum(row["group"], row["word"]) if "group" in row else row for row in found]
+
+
+def _drop_replaced(rows: Sequence[Row]) -> list[Row]:
+    """Without elements that were submitted again: the last of each has its place in the array."""
+    newest = {(row["user"], row.get("array_key"), row["array"]): row["id"] for row in rows if row.get("array")}
+    return [
+        row
+        for row in rows
+        if not row.get("array") or newest[row["user"], row.get("array_key"), row["array"]] == row["id"]
+    ]
 
 
 def order_for_people(rows: Sequence[Row]) -> list[Row]:

@@ -10,13 +10,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from phalanx.control.gates import GATE_ARRAY, GATE_BEGIN, GATE_HOLD, GATE_SINGLETON, move_up
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import (
-    GATE_ARRAY,
-    GATE_BEGIN,
-    GATE_HOLD,
-    GATE_SINGLETON,
     ArrayPlace,
     Job,
     recall_spent,
@@ -345,16 +342,19 @@ class Admission:
         if job.array is not None and job.array[2]:
             mates = self._arrays.get(job.array.key, [])
             mates[:] = [mate for mate in mates if not mate.ended]
-            room = job.array[2] - sum(GATE_ARRAY not in mate.gates for mate in mates)
-            for mate in [mate for mate in mates if GATE_ARRAY in mate.gates][: max(0, room)]:
-                self.open_gate(mate, GATE_ARRAY)
+            self._move_up(mates, GATE_ARRAY, job.array[2])
             if not mates:
                 self._arrays.pop(job.array.key, None)
         if job.singleton:
             mates = self._single.get(self._key(job), [])
             mates[:] = [mate for mate in mates if not mate.ended]
-            if mates:
-                self.open_gate(mates[0], GATE_SINGLETON)
+            self._move_up(mates, GATE_SINGLETON, 1)
+
+    def _move_up(self, mates: Sequence[Job], gate: str, most: int) -> None:
+        """Whoever is next in a line goes through its gate."""
+        shut = [mate for mate in mates if gate in mate.gates]
+        for mate in move_up(shut, len(mates) - len(shut), most):
+            self.open_gate(mate, gate)
 
 
 def _array_of(part: ArrayPart, now_us: int) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """How many jobs of one person run at once: `max_running_per_user`, and `max_running` of a person.
 
 Kept before every plan, so that changed settings hold from the first pass of a new daemon. Whoever would be one too many
-has no turn; of those who wait as many have one as may still start, by priority and then by age. The engine counts what
-people hold, not how many jobs, so this stands outside of it, as the limit of an array does.
+has no turn; of those who wait as many have one as may still start, by priority and then by age
+(`control.gates.let_in`, by which a look ahead goes as well). The engine counts what people hold, not how many jobs, so
+this stands outside of it, as the limit of an array does.
 """
 
 from __future__ import annotations
 
+from phalanx.control.gates import GATE_RUNNING, let_in
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.jobs import GATE_RUNNING, Job
+from phalanx.frontends.host.core.jobs import Job
 
 
 class Ceilings:
@@ -37,20 +39,12 @@ class Ceilings:
             self._let_in(jobs, None if most is None else most - running.get(user, 0))
 
     def _let_in(self, jobs: list[Job], room: int | None) -> None:
-        units: dict[str, list[Job]] = {}
-        for job in sorted(jobs, key=lambda job: (-job.gang.priority, job.submit_us, job.id)):
-            if job.gates <= {GATE_RUNNING}:  # whoever is kept back by something else takes nobody's place
-                word = str(job.id) if job.gang.together is None else job.gang.together.word
-                units.setdefault(word, []).append(job)
-        for unit in units.values():  # those who start together start together or not at all
-            fits = room is None or len(unit) <= room
-            for job in unit:
-                if fits and GATE_RUNNING in job.gates:
-                    self.admission.open_gate(job, GATE_RUNNING)
-                elif not fits and GATE_RUNNING not in job.gates:
-                    self.admission.close_gate(job, GATE_RUNNING)
-            if fits and room is not None:
-                room -= len(unit)
+        # Whoever is kept back by something else takes nobody's place.
+        for job, may in let_in(((job, job.id, job.gang) for job in jobs if job.gates <= {GATE_RUNNING}), room):
+            if may and GATE_RUNNING in job.gates:
+                self.admission.open_gate(job, GATE_RUNNING)
+            elif not may and GATE_RUNNING not in job.gates:
+                self.admission.close_gate(job, GATE_RUNNING)
 
 
 def is_up(job: Job) -> bool:

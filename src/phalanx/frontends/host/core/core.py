@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +19,11 @@ from phalanx.frontends.host.core.attempts import Attempts
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.forecast import Forecaster
+from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.housekeeping import Housekeeping
 from phalanx.frontends.host.core.hub import LINGER_US, Hub
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.lengths import UNSAID_US
 from phalanx.frontends.host.core.pacing import Pacing
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.progress_reading import ProgressReader
@@ -221,7 +224,7 @@ class Core:
         _check_store(self.hub)
         job = self.access.find_own(caller, ref)
         if verb == "retry":
-            return await self.verbs.retry(caller, job.id)
+            return await self.verbs.retry(caller, job)
         if job.id not in self.hub.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)
@@ -277,7 +280,10 @@ class Core:
         twin.at(hub.now_us())
         told = hub.settings
         policy = (told.policy, told.policy_options) if told.policy == twin.policy.name else (twin.policy.name, {})
-        return format_state(dump_state(twin.state, policy))
+        # What `why` goes by goes with it, or a what-if would tell another start.
+        lengths = self.forecaster.measure(twin.state, twin.state.list_waiting())
+        gates, runs = list_gates(hub, twin.state), replace(lengths.middle(), default_us=UNSAID_US)
+        return format_state(dump_state(twin.state, policy, gates=gates, runs=runs))
 
     def events(self, caller: Caller, since: int) -> AsyncIterator[Happening]:
         """Everything that happens, from a sequence number on."""

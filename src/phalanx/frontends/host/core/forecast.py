@@ -14,18 +14,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.control.clone import clone_state
-from phalanx.control.forward import Happens
+from phalanx.control.gates import OPENED_BY_OTHERS, OPENS_BY_ITSELF
 from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.calibration import Calibration
+from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.hub import Hub, log
-from phalanx.frontends.host.core.jobs import GATE_BEGIN, Job, Live
-from phalanx.frontends.host.core.lengths import Lengths, Said, measure_left, measure_whole
+from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.lengths import UNSAID, Lengths, Said, measure_left, measure_whole
 from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.store import VOID_US, AddEstimate, EstimateRecord
+from phalanx.words import span
 
 #: Processor time of one forecast: half for the middle, the rest for the range.
 BUDGET_S: Final = 1.2
@@ -68,6 +70,7 @@ class ForecastAnswer:
     version: int = -1
     at_us: int = 0
     cost_us: int = 0
+    ends_us: int = 1 << 62  # if nothing has happened by then, what was believed of somebody was wrong
     asked: frozenset[int] | None = frozenset()  # jobs that were looked for; None: as many as there was time for
 
 
@@ -183,7 +186,7 @@ class Forecaster:
             due_us = self._recorded.get(job, 0)
             known = hub.register.by_id[job]
             # What a person named is no forecast: whoever begins at 18:30 does.
-            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US and not known.gates:
+            if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US and known.gates <= OPENED_BY_OTHERS:
                 changes.append(self.record(known, forecast))
                 self._told.setdefault(job, []).append(changes[-1])
                 self._recorded[job] = now_us + max(RECORD_EVERY_US, (forecast.at_us - now_us) // 4)
@@ -213,8 +216,10 @@ class Forecaster:
             return False
         if answer.asked is not None and (wanted is None or not answer.asked | answer.forecasts.keys() >= set(wanted)):
             return False
-        age_us = self.hub.now_us() - answer.at_us
-        if answer.version == self.hub.planner.version:
+        now_us = self.hub.now_us()
+        age_us = now_us - answer.at_us
+        # Somebody was to end by now and nothing has happened: who is late is expected later, and not any moment.
+        if answer.version == self.hub.planner.version and now_us < answer.ends_us:
             return age_us < STALE_US
         return age_us < min(PAUSE_MOST_US, PAUSE_FACTOR * answer.cost_us)
 
@@ -225,7 +230,9 @@ class Forecaster:
         self.looks += 1
         version, began_s = hub.planner.version, self.meter()
         numbers = None if wanted is None else self._numbers(wanted)
+        self._ground = None  # as of now: in a copy of a while ago nobody has grown older
         ground = self.ground(numbers or ())
+        numbers = None if numbers is None else numbers & set(ground.kept)
         here_s = self.meter() - began_s
         looks, there_s = await asyncio.to_thread(self.look, ground, numbers)
         told, by_number = self.tell(ground.lengths, looks), hub.register.by_number
@@ -233,12 +240,13 @@ class Forecaster:
         self._record_all(found)
         cost_us = round((here_s + there_s) * 1e6)
         asked = None if wanted is None else frozenset(wanted)
-        return ForecastAnswer(found, looks.middle, version, hub.now_us(), cost_us, asked)
+        ends_us = ground.state.now_us + ground.lengths.good_for_us()
+        return ForecastAnswer(found, looks.middle, version, hub.now_us(), cost_us, ends_us, asked)
 
     def _numbers(self, wanted: Collection[int]) -> set[int]:
         """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
         jobs = (self.hub.register.by_id.get(job) for job in wanted)
-        return {job.number for job in jobs if job is not None and not job.ended and job.gates <= {GATE_BEGIN}}
+        return {job.number for job in jobs if job is not None and not job.ended and job.gates <= OPENS_BY_ITSELF}
 
     def ground(self, keep: Collection[int]) -> ForecastInput:
         """A copy of the cluster that several may look from, and nobody may change."""
@@ -252,13 +260,15 @@ class Forecaster:
         hub = self.hub
         state = clone_state(hub.planner.state)
         state.advance_to(hub.now_us())
-        now_us = state.now_us
-        begin = sorted(
-            (max(now_us, job.begin_us or 0), job.number) for job in hub.register if job.gates == {GATE_BEGIN}
-        )
-        events = [Happens(at_us, "release", gang=state.gangs[number].name) for at_us, number in begin[:most]]
-        kept = thin_out(state, hub.planner.policy, {*keep, *(number for _, number in begin[:most])}, most)
-        return ForecastInput(state, self.measure(state, kept), events, kept, hub.planner.version, frozenset(keep))
+        gates, numbers = list_gates(hub, state), state.number_by_name
+        begin = sorted((at_us, numbers[name]) for name, at_us in gates.begins_us.items())
+        # Whoever goes through a gate before one that matters matters as much; of one far back nothing is told.
+        near = {number: gates.find_before(state, number) for number in keep}
+        wanted = {number for number, before in near.items() if len(before) <= most}
+        before = {other for number in wanted for other in near[number]}
+        kept = thin_out(state, hub.planner.policy, {*wanted, *before, *(number for _, number in begin[:most])}, most)
+        gates = list_gates(hub, state)  # without those who were dropped
+        return ForecastInput(state, self.measure(state, kept), gates, kept, hub.planner.version, frozenset(keep))
 
     def look(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[Looks, float]:
         """In another thread: all looks, and what they cost."""
@@ -284,6 +294,8 @@ class Forecaster:
                 age_us, left_us = state.now_us - state.start_of(number), ends[number] - state.now_us
                 said = _said(job, _left_by_progress(job, self.hub.now_us()))
                 lengths.source[number], lengths.left[number] = measure_left(self.predictions, said, age_us, left_us)
+                if lengths.source[number] == "stated" and state.end_of(number) <= state.now_us:
+                    lengths.source[number] = "overdue"
         return lengths
 
     def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:
@@ -306,10 +318,13 @@ class Forecaster:
         if other is None:
             return ""
         verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
-        unsaid = " (no --time was given)" if lengths.source.get(cause.gang) == "nothing" else ""
+        source = lengths.source.get(cause.gang)
+        ground = " (no --time was given)" if source in UNSAID else ""
+        if source == "overdue" and other.gang.walltime_us is not None:
+            ground = f" (it has outlived its --time of {span(other.gang.walltime_us / 1e6)})"
         # Of one that waits itself: else nobody would be ahead, and the start hang on the end of somebody who waits.
         first = ", which starts before it," if other.state == "pending" else ""
-        return f"when {other.id} ({other.name}){first} {verb}{unsaid}"
+        return f"when {other.id} ({other.name}){first} {verb}{ground}"
 
 
 def is_crowded(hub: Hub) -> bool:

@@ -28,14 +28,6 @@ TIME: Final = Purpose.TIME
 FAIL: Final = Purpose.FAIL
 MOVE: Final = Purpose.MOVE
 
-#: Gates that only the core knows; the engine sees them as a hold.
-GATE_HOLD: Final = "hold"
-GATE_BEGIN: Final = "begin"
-GATE_ARRAY: Final = "array"
-GATE_SINGLETON: Final = "singleton"
-GATE_RUNNING: Final = "running"  # as many jobs of its owner run as may
-GATE_ASIDE: Final = "aside"  # it could not be started, and lets others try
-
 
 @dataclass(slots=True)
 class Member:
@@ -325,7 +317,18 @@ class Register:
         newest = max(mine, key=lambda job: job.id, default=None)
         if newest is None or newest.array is None:
             return [] if newest is None else [newest]
-        return [job for job in mine if job.array is not None and job.array.key == newest.array.key]
+        # Of an element that was submitted again the last one counts: the others have ended, and it has their place.
+        mates = {each.array.element: each for each in mine if each.array and each.array.key == newest.array.key}
+        return sorted(mates.values(), key=lambda job: job.id)
+
+
+def is_same_element(one: Job, other: Job) -> bool:
+    """Whether both are the same element of one array, of which the later took the place of the earlier."""
+    return (
+        one.array is not None
+        and other.array is not None
+        and (one.array.key, one.array.element) == (other.array.key, other.array.element)
+    )
 
 
 def refuse_several(ref: str, found: Sequence[Job]) -> NoReturn:

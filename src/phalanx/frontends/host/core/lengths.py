@@ -12,24 +12,35 @@ from statistics import median
 from typing import Final
 
 from phalanx.control.belief import RunTimes
+from phalanx.engine.ends import OVERRUN_LEAST_US
 from phalanx.frontends.host.core.predict import Predictions
 
 #: The next run by the last: programs are changed between runs.
 _AGAIN: Final = (0.75, 0.95, 1.0, 1.05, 1.35)
 #: Of a run that says how far it is.
 _BY_PROGRESS: Final = (0.85, 0.95, 1.0, 1.05, 1.2)
-#: Of a run that has outlived what was said of it, by what the planner believes is left.
+#: Of a run that has outlived what was said of it, by what is believed then: a minute, or a tenth of its age (rule 7).
 _OVERDUE: Final = (0.1, 0.4, 1.0, 1.7, 3.5)
 #: Of a run of which nobody said anything, by its age: it will last about as long again as it has lasted.
 _BY_AGE: Final = (1 / 15, 1 / 4, 1.0, 4.0, 15.0)
 _AGE_LEAST_US: Final = 30_000_000
 #: Of a waiting job of which nobody said anything; the largest is the default walltime.
 _NOTHING_US: Final = (60e6, 600e6, 3600e6)
+#: And what is told of one.
+UNSAID_US: Final = 3_600_000_000
 #: A walltime that was predicted from runs that are forgotten by now.
 _BY_GUESS: Final = (0.3, 0.6, 0.8, 1.0, 1.2)
 
-#: Sources of a run time that are earlier runs, not words.
-PREDICTED: Final = frozenset({"runs", "person"})
+#: So often in the time that one which is late is given, its neighbours are looked at again.
+_LATE_LOOKS: Final = 10
+
+#: As many values of each of two spreads are mixed.
+_MIXED: Final = 10
+
+#: Sources of a run time that are earlier runs of that name, not words. Other runs of a person say too little.
+PREDICTED: Final = frozenset({"runs"})
+#: Sources where nobody said anything of this very job.
+UNSAID: Final = frozenset({"person", "nothing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,15 @@ class Lengths:
 
     whole: dict[int, Spread] = field(default_factory=dict)  # of waiting gangs, at their largest size
     left: dict[int, Spread] = field(default_factory=dict)  # of running gangs, from now, at their present size
-    source: dict[int, str] = field(default_factory=dict)  # stated, progress, runs, person or nothing
+    source: dict[int, str] = field(default_factory=dict)  # stated, overdue, progress, runs, person or nothing
+
+    def good_for_us(self) -> int:
+        """Until the first of those who run should have ended; of one that is late each moment says something new."""
+        left = (
+            each.middle_us // (_LATE_LOOKS if self.source.get(number) == "overdue" else 1)
+            for number, each in self.left.items()
+        )
+        return min(left, default=1 << 61)
 
     def middle(self) -> RunTimes:
         """Everybody as they are told."""
@@ -85,9 +104,11 @@ def measure_whole(told: Predictions, said: Said, default_us: int) -> tuple[str, 
         return "stated", _spread([said.stated_us * each for each in ratios], said.stated_us * max(1.0, median(ratios)))
     if said.guess_us is not None:
         return "runs", _spread([said.guess_us * each for each in _BY_GUESS])
+    nothing = _spread([*_NOTHING_US, default_us], UNSAID_US)
     if spans := told.spans(said.user):
-        return "person", _spread(_repeat(spans))
-    return "nothing", _spread([*_NOTHING_US, default_us], _NOTHING_US[-1])
+        # What somebody runs under other names is weak evidence: five jobs of a second say little of the sixth.
+        return "person", _mix(_spread(_repeat(spans)), nothing)
+    return "nothing", nothing
 
 
 def measure_left(told: Predictions, said: Said, age_us: int, left_us: int) -> tuple[str, Spread]:
@@ -95,24 +116,34 @@ def measure_left(told: Predictions, said: Said, age_us: int, left_us: int) -> tu
     if said.progress_us is not None:
         return "progress", _spread([said.progress_us * each for each in _BY_PROGRESS])
     if said.stated_us is None and said.guess_us is None and not told.runs(said.user, said.name):
-        if spans := told.spans(said.user):
-            return "person", _left_of(_spread(_repeat(spans)), age_us, 0)
-        return "nothing", _spread([max(age_us, _AGE_LEAST_US) * each for each in _BY_AGE])
+        by_age = _spread([max(age_us, _AGE_LEAST_US) * each for each in _BY_AGE])
+        longer = [each - age_us for each in _repeat(told.spans(said.user)) if each > age_us]
+        # The older it is the less others say of it; beside the last of them its age says more.
+        return ("person", _mix(_spread(longer), by_age)) if longer else ("nothing", by_age)
     # What was stated is for its largest size; what the planner made of it is for the one that it has.
     here_us = age_us + left_us
     if said.stated_us is not None and here_us > said.stated_us > age_us:
         said = Said(said.user, said.name, here_us)
     source, whole = measure_whole(told, said, 0)
-    return source, _left_of(whole, age_us, left_us)
+    return source, _left_of(whole, age_us)
 
 
-def _left_of(whole: Spread, age_us: int, left_us: int) -> Spread:
+def _left_of(whole: Spread, age_us: int) -> Spread:
     """What is left of a run, given that it has lasted so long; one that is older than anybody thought is overdue."""
-    late_us = max(_AGE_LEAST_US, age_us // 10) if left_us <= 0 or whole.middle_us <= age_us else left_us
     rest = [each - age_us for each in whole.values_us if each > age_us]
-    if len(rest) < 2:
-        rest += [round(late_us * each) for each in _OVERDUE]
-    return _spread(rest, whole.middle_us - age_us if whole.middle_us > age_us else min(late_us, median(rest)))
+    if whole.middle_us > age_us and len(rest) > 1:
+        return _spread(rest, whole.middle_us - age_us)
+    # The few that were ever so late do not make its end certain: told at each look that it ends in a second, whoever
+    # waits is told so for a minute.
+    late_us = max(OVERRUN_LEAST_US, age_us // 10)
+    late = _spread([late_us * each for each in _OVERDUE], late_us)
+    return _spread(_mix(_spread(rest), late).values_us, late_us) if rest else late
+
+
+def _mix(one: Spread, other: Spread) -> Spread:
+    """As likely the one as the other."""
+    shares = [(part + 0.5) / _MIXED for part in range(_MIXED)]
+    return _spread([spread.at(share) for spread in (one, other) for share in shares])
 
 
 def _repeat(runs_s: Iterable[float]) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from phalanx.control.belief import RunTimes
 from phalanx.control.clone import clone_state
-from phalanx.control.forward import Happens
+from phalanx.control.gates import Gates
 from phalanx.control.look_ahead import Budget, Outlook, StartCause, Until, look_ahead
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
@@ -45,7 +45,7 @@ class ForecastInput:
 
     state: State
     lengths: Lengths
-    events: list[Happens] = field(default_factory=list)
+    gates: Gates = field(default_factory=Gates)
     kept: list[int] = field(default_factory=list)
     version: int = -1  # of the planner when it was copied
     keep: frozenset[int] = frozenset()
@@ -79,13 +79,13 @@ def look(
     budget: Budget,
     *,
     wanted: Collection[int] | None = None,
-    events: Sequence[Happens] = (),
+    gates: Gates | None = None,
     until_us: int | None = None,
 ) -> Outlook:
-    """Play a copy forward until the wanted have started; None: as many as there is time for."""
+    """Play a copy forward, its gates too, until the wanted have started; None: as many as there is time for."""
     at_us = state.now_us + HORIZON_US if until_us is None else until_us
     until = Until(at_us=at_us, started=wanted, starts=STARTS_MOST, spent=budget)
-    return look_ahead(state, policy, runs, until, events=events)
+    return look_ahead(state, policy, runs, until, gates=gates)
 
 
 def look_often(
@@ -93,9 +93,9 @@ def look_often(
 ) -> Looks:
     """Look from this ground, which stays as it is: half of the time for what is told, the rest for the range."""
     budget, runs = Budget(meter, budget_s / 2), ground.lengths.middle()
-    middle = look(clone_state(ground.state), policy, runs, budget, wanted=wanted, events=ground.events)
+    middle = look(clone_state(ground.state), policy, runs, budget, wanted=wanted, gates=ground.gates.clone())
     names = ground.state.number_by_name
-    begins = {names[each.gang]: each.at_us for each in ground.events if each.verb == "release" and each.gang}
+    begins = {names[name]: at_us for name, at_us in ground.gates.begins_us.items()}
     looks, until_s = Looks(middle, begins), meter() + budget_s / 2
     if not middle.starts or all(at_us <= middle.now_us for at_us, _ in middle.starts.values()):
         return looks  # nobody has to wait for anybody: there is nothing to draw
@@ -104,7 +104,8 @@ def look_often(
         if left_s <= 0:
             break
         state, budget = clone_state(ground.state), Budget(meter, left_s)
-        looks.drawn.append(look(state, policy, runs, budget, wanted=middle.starts, events=ground.events))
+        gates = ground.gates.clone()
+        looks.drawn.append(look(state, policy, runs, budget, wanted=middle.starts, gates=gates))
     return looks
 
 

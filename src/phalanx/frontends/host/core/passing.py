@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
+from phalanx.control.gates import OPENED_BY_OTHERS
 from phalanx.control.queue_view import Filler, list_fillers
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
@@ -19,6 +20,8 @@ _NAMED_MOST: Final = 4
 _OWN_START: Final = "at a reservation of its own, which delays nobody before it"
 #: Of one that a person gave a time to begin.
 _OPENS: Final = "its time to begin comes before this job fits, and it fits then"
+#: Of one that others keep behind a gate: a ceiling, an array, a name.
+_COMES_UP: Final = "it has its turn before this job fits, and it fits then"
 #: Of those who wait for nothing but room.
 _FILLING: Final = (Code.NONE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.BEHIND, Code.RESERVED)
 
@@ -48,7 +51,8 @@ class Passers:
             if other is None or (filler is None and not other.gates):
                 continue
             if filler is None:  # its turn comes when its gate opens, and that is foreseen
-                groups.setdefault((self.hub.planner.policy.fill, _OPENS), []).append(other)
+                words = _COMES_UP if other.gates & OPENED_BY_OTHERS else _OPENS
+                groups.setdefault((self.hub.planner.policy.fill, words), []).append(other)
                 continue
             by_tier = self._fills_by_tier(filler, mine)
             if number in reserved:

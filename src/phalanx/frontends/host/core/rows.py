@@ -14,17 +14,20 @@ from typing import Any, Final
 import msgspec
 
 from phalanx.control.explain import Told, explain_all
-from phalanx.frontends.host.core.ceilings import is_up
-from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
-from phalanx.frontends.host.core.hub import Hub
-from phalanx.frontends.host.core.jobs import (
-    EVICT,
+from phalanx.control.gates import (
     GATE_ARRAY,
     GATE_ASIDE,
     GATE_BEGIN,
     GATE_HOLD,
     GATE_RUNNING,
     GATE_SINGLETON,
+    OPENED_BY_OTHERS,
+)
+from phalanx.frontends.host.core.ceilings import is_up
+from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
+from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.jobs import (
+    EVICT,
     MOVE,
     Job,
     Live,
@@ -276,7 +279,8 @@ class Rows:
             return _info_ended(job.state, job.exit_code, reason, job.spent)
         if job.live is not None:
             return self._info_live(job, job.live, devices)
-        if eta is None or job.gates or self.hub.in_trouble:
+        # A time that a person named is no forecast, and says more than one.
+        if eta is None or not job.gates <= OPENED_BY_OTHERS or self.hub.in_trouble:
             return reason.message if reason is not None else "starts in this cycle"
         at, low, high = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
         hangs_on = f" {eta.hangs_on}" if eta.hangs_on else ""

@@ -13,13 +13,13 @@ from typing import Final
 
 from phalanx.control.clone import clone_state
 from phalanx.control.explain import explain_all
-from phalanx.control.forward import Happens
+from phalanx.control.gates import GATE_BEGIN, GATE_HOLD, GATE_RUNNING, OPENS_BY_ITSELF, Gates
 from phalanx.control.look_ahead import Budget
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.frontends.host.core.forecast import Forecaster, is_crowded
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
-from phalanx.frontends.host.core.jobs import GATE_BEGIN, GATE_HOLD, Job
+from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.outlook import ForecastInput, look
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.rows import Rows
@@ -50,7 +50,7 @@ class Way:
 
     what: str
     command: str
-    change: Callable[[Planner], int]  # the answer is the gang's number afterwards
+    change: Callable[[Planner, Gates], int]  # the answer is the gang's number afterwards
     group: str = ""  # of several ways of a group a further one is told only if it is sooner still
 
 
@@ -80,7 +80,7 @@ class Sooners:
         now_us = ground.state.now_us
         until_s = self.forecaster.meter() + (CROWD_TRIES_S if is_crowded(self.hub) else TRIES_S)
         if ground.seen is None:
-            as_it_is = self._try(ground, Way("", "", lambda planner: number))
+            as_it_is = self._try(ground, Way("", "", lambda planner, gates: number))
         else:  # the forecast has looked from here already
             as_it_is = ground.seen.starts.get(number, (None,))[0]
         least_us = GAIN_LEAST_US if as_it_is is None else max(GAIN_LEAST_US, (as_it_is - now_us) // 10)
@@ -99,14 +99,12 @@ class Sooners:
 
     def _try(self, ground: ForecastInput, way: Way, until_us: int | None = None) -> int | None:
         """When the job would start then; None: not within what is looked at."""
-        planner = self.hub.planner.over(clone_state(ground.state))
-        after = way.change(planner)
+        planner, gates = self.hub.planner.over(clone_state(ground.state)), ground.gates.clone()
+        after = way.change(planner, gates)
         most_s = CROWD_TRIES_S / 2 if is_crowded(self.hub) else TRY_S
         budget, runs = Budget(self.forecaster.meter, most_s), ground.lengths.middle()
         # How long it runs itself does not matter: the look ends when it has started.
-        seen = look(
-            planner.state, planner.policy, runs, budget, wanted={after}, events=ground.events, until_us=until_us
-        )
+        seen = look(planner.state, planner.policy, runs, budget, wanted={after}, gates=gates, until_us=until_us)
         start = seen.starts.get(after)
         return None if start is None else start[0]
 
@@ -114,10 +112,10 @@ class Sooners:
 
     def _list_ways(self, job: Job, reason: Reason | None, rivals: int) -> list[Way]:
         number, now_us = job.number, self.hub.planner.state.now_us
-        if job.gates == {GATE_HOLD}:
+        if GATE_HOLD in job.gates and job.gates - {GATE_HOLD} <= OPENS_BY_ITSELF:
 
-            def release(planner: Planner) -> int:
-                planner.release(now_us, number)
+            def release(planner: Planner, gates: Gates) -> int:
+                gates.open(planner.at(now_us).state, job.gang.name, GATE_HOLD)
                 return number
 
             return [Way("it is released", f"phalanx release {job.id}", release)]
@@ -128,10 +126,10 @@ class Sooners:
         edits = [self._shorter(job), self._looser(job), self._softer(job), self._higher(job, rivals)]
         return [*ways, *(way for each in edits for way in each if way.command.split()[3] in EDITS)]
 
-    def _swap(self, job: Job, gang: Gang) -> Callable[[Planner], int]:
+    def _swap(self, job: Job, gang: Gang) -> Callable[[Planner, Gates], int]:
         """The way in which an edit takes effect: another version takes its place, with its age."""
         number, now_us = job.number, self.hub.planner.state.now_us
-        return lambda planner: planner.replace(now_us, number, gang, held=False)
+        return lambda planner, gates: planner.replace(now_us, number, gang, held=False)
 
     def _fewer(self, job: Job, available: int) -> list[Way]:
         """A smaller least size: what fits now, else half, else one."""
@@ -224,8 +222,15 @@ class Sooners:
         number, _ = planner.submit(ground.state.now_us, job.gang, held=bool(job.gates))
         job.number = number
         self.forecaster.measure_whole(ground.lengths, number, job)
-        if job.gates == {GATE_BEGIN} and job.begin_us is not None:
-            ground.events.append(Happens(job.begin_us, "release", gang=job.gang.name))
+        name = job.gang.name
+        if job.gates:
+            ground.gates.shut[name] = set(job.gates)
+        if GATE_BEGIN in job.gates and job.begin_us is not None:
+            ground.gates.begins_us[name] = job.begin_us
+        # As before the first pass that sees it: whoever would be one too many is told so.
+        ground.gates.keep(ground.state)
+        if GATE_RUNNING in ground.gates.shut.get(name, ()):
+            job.gates.add(GATE_RUNNING)
         return ground, number
 
     def _resolve(self, caller: Caller, after: After) -> After:

@@ -13,10 +13,11 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from phalanx.control.gates import GATE_ASIDE
 from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty
 from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.intake import read_run
-from phalanx.frontends.host.core.jobs import CANCEL, GATE_ASIDE, Job, Live, Member
+from phalanx.frontends.host.core.jobs import CANCEL, Job, Live, Member
 from phalanx.frontends.host.core.member_environment import SharedEnvironment, environment
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import split_seats
