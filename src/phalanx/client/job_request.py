@@ -7,24 +7,20 @@ import re
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
-from phalanx.client.launchers import after_wrappers
 from phalanx.client.shape import choose_shape
 from phalanx.client.times import begin_of, length_of, seconds_of, until_of
+from phalanx.client.wrappers import NAME_CHARS_MAX, name_of
 
 ARRAY_MOST: Final = 100_000
-NAME_CHARS_MAX: Final = 128
 #: Key of a job on its way: a queue that may or may not be there, which only the daemon can tell.
 PARTITION: Final = "partition"
 _PRIORITY_MOST: Final = 1_000_000_000
 _BLOCK = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
-#: Programs whose script names a job better than they do.
-_INTERPRETER = re.compile(r"python[0-9.]*|sh|bash|zsh|uv|torchrun|accelerate|deepspeed")
-_SCRIPTS: Final = (".py", ".sh", ".bash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,17 +151,6 @@ def settle_partition(job: dict[str, Any], queues: Collection[str], notes: list[s
         )
         return rest
     return {**rest, "gang": {**rest["gang"], "queue": queue}}
-
-
-def name_of(command: Sequence[str]) -> str:
-    """What a job is called that has no name: its script, else its program."""
-    words = [PurePosixPath(word).name for word in after_wrappers(command) if word]
-    found = words[0] if words else ""
-    if _INTERPRETER.fullmatch(found):
-        script = next((word for word in words[1:] if word.endswith(_SCRIPTS)), "")
-        found = script.rpartition(".")[0] or found
-    kept = re.sub(r"[^\w.+@:-]+", "-", found).strip("-")[:NAME_CHARS_MAX]
-    return f"job-{kept}" if not kept or kept.isdecimal() else kept
 
 
 def check_name(name: str) -> str:

@@ -3,14 +3,15 @@
 import io
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
-from phalanx.client.job_request import name_of
-from phalanx.client.launchers import find_launcher
+from phalanx.client.launchers import find_called_launcher, find_launcher
 from phalanx.client.shape import choose_shape
+from phalanx.client.wrappers import name_of
 
 SHAPES = {
     "-g 4": {"members": 4, "each": {"gpu": 1}},
@@ -251,6 +252,89 @@ def test_launchers_in_scripts_and_in_lines_of_the_shell_are_started_once(sent, t
     assert (job["gang"]["members"], notes) == (4, ""), "who says -n is taken at his word"
 
 
+#: What is typed, with `./run.sh` that calls torchrun: who is named as the one that calls it; None: nobody does.
+AROUND_SCRIPTS = {
+    "./run.sh": "run.sh",
+    "bash -c ./run.sh": "run.sh",
+    "bash -c 'cd {there} && ./run.sh'": "run.sh",
+    "bash -c 'source env.sh; bash run.sh'": "run.sh",
+    "bash -c './run.sh && echo x'": "run.sh",
+    "bash -c 'exec ./run.sh'": "run.sh",
+    "bash -c 'if true; then ./run.sh; fi'": "run.sh",
+    "bash -c 'bash -c ./run.sh'": "run.sh",
+    "bash -c 'timeout 60 ./run.sh'": "run.sh",
+    "nohup ./run.sh": "run.sh",
+    "time -p ./run.sh": "run.sh",
+    "nice -n 5 ./run.sh": "run.sh",
+    "timeout -s INT 60 ./run.sh": "run.sh",
+    "stdbuf -o0 ./run.sh": "run.sh",
+    "env -i ./run.sh": "run.sh",
+    "setsid bash run.sh": "run.sh",
+    "./outer.sh": "run.sh",
+    "./outermost.sh": "run.sh",
+    "sh folder/by-dirname.sh": "run.sh",
+    "bash -c 'source sourced.sh'": "sourced.sh",
+    "./loop.sh": None,
+    "./deep0.sh": None,
+    "bash -c 'cat ./run.sh'": None,
+    "bash -c 'cd / && ./run.sh'": None,
+    "bash -c 'echo ./run.sh'": None,
+    "bash -c ./pipe": None,
+    "sh ./nosuch.sh": None,
+}
+
+
+@pytest.fixture
+def scripts(tmp_path, monkeypatch):
+    """Scripts that call each other, in the directory one stands in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    texts = {
+        "run.sh": "set -e\ntorchrun train.py",
+        "outer.sh": "export A=b\n./run.sh",
+        "outermost.sh": "bash -e outer.sh",
+        "folder/by-dirname.sh": 'cd "$(dirname "$0")"/..\n./run.sh',
+        "sourced.sh": "deepspeed train.py",
+        "env.sh": "export A=b",
+        "loop.sh": "./loop.sh; ./loop2.sh",
+        "loop2.sh": "./loop.sh",
+        **{f"deep{at}.sh": f"./deep{at + 1}.sh" for at in range(30)},
+        "deep30.sh": "torchrun train.py",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", AROUND_SCRIPTS)
+def test_scripts_are_found_behind_what_runs_them(sent, scripts, line):
+    command = shlex.split(line.format(there=scripts))
+    (job,), notes = sent("-g", "4", "--", *command)
+    within = AROUND_SCRIPTS[line]
+    if within is None:
+        assert (job["gang"]["members"], notes) == (4, "")
+        return
+    launcher = "deepspeed" if within == "sourced.sh" else "torchrun"
+    assert job["gang"] == {"members": 1, "each": {"gpu": 4}}
+    assert notes.startswith(f"phalanx: note: {within} calls {launcher}, which starts its own ranks: one member")
+    (job,), notes = sent("-g", "4", "--each", text=shlex.join(command) + "\n")
+    assert job["gang"] == {"members": 1, "each": {"gpu": 4}}, "as a line of --each too"
+
+
+def test_so_many_scripts_are_read_and_no_more(scripts, monkeypatch):
+    """A script that runs thousands is not worth reading them all before a job is handed in."""
+    (scripts / "all.sh").write_text("".join(f"./part{at}.sh\n" for at in range(1000)))
+    for at in range(1000):
+        (scripts / f"part{at}.sh").write_text("sleep 1\n" * 1000)
+    read = []
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *args: [read.append(path.name), real(path, *args)][1])
+    assert find_called_launcher(["sh", "all.sh"], str(scripts)) is None
+    assert 1 < len(read) < 50
+
+
 def test_a_program_in_python_that_seems_to_call_a_launcher_is_only_spoken_of(sent, tmp_path):
     script = tmp_path / "launch.py"
     script.write_text('import subprocess\nsubprocess.run(["torchrun", "x.py"])\n')
@@ -297,7 +381,25 @@ NAMES = {
     "python train.py": "train",
     "python -m pkg.mod": "python",
     "/usr/bin/torchrun --x src/run.py a.py": "run",
-    "bash -c 'x'": "bash",
+    "bash -c 'x y'": "x",
+    "bash -c 'cd /tmp && FOO=1 python x.py | tee log'": "x",
+    "bash -c './run.sh && echo x'": "run.sh",
+    "bash -c 'source env.sh; exec bash run.sh'": "run",
+    "bash -c 'cd /tmp'": "cd",
+    "bash -c ''": "bash",
+    "bash run.sh": "run",
+    "nohup ./run.sh": "run.sh",
+    "time -p ./run.sh": "run.sh",
+    "nice -n 5 python train.py": "train",
+    "nice -5 ./run.sh": "run.sh",
+    "timeout -k 5 60 ./run.sh": "run.sh",
+    "stdbuf -o0 ./run.sh": "run.sh",
+    "env -i ./run.sh": "run.sh",
+    "env -u A -C /tmp B=c timeout 60 nohup ./run.sh": "run.sh",
+    "uv run --with x python train.py": "train",
+    "conda run -n base python train.py": "train",
+    "time": "time",
+    "conda install x": "conda",
     "env A=b python x.py": "x",
     "./weird name": "weird",
     "7": "job-7",
@@ -307,7 +409,7 @@ NAMES = {
 
 @pytest.mark.parametrize("words", NAMES)
 def test_names(words):
-    assert name_of(words.split()) == NAMES[words]
+    assert name_of(shlex.split(words)) == NAMES[words]
 
 
 # ---- keys and lost connections

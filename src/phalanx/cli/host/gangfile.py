@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
-from phalanx.client.job_request import JobRequest, check_name, gang_of, name_of, options_of, read_umask, run_of, spread
+from phalanx.client.job_request import JobRequest, check_name, gang_of, options_of, read_umask, run_of, spread
 from phalanx.client.shape import choose_shape
+from phalanx.client.wrappers import name_of
 
 #: Keys of a job that are not the gang's; the daemon reads the rest with the schema of scenarios.
 _JOB_KEYS: Final = ("name", "command", "run", "env", "cwd", "begin", "array", "singleton", "allow_infeasible", "hold")

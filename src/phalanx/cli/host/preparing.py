@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from phalanx.cli.host.talking import note
 from phalanx.client.daemon_errors import UsageError
-from phalanx.client.job_request import JobRequest, make_submissions, name_of
-from phalanx.client.launchers import find_in_text
+from phalanx.client.environment import choose_cwd
+from phalanx.client.job_request import JobRequest, make_submissions
+from phalanx.client.launchers import CalledLauncher, LauncherSearch
 from phalanx.client.shape import choose_shape
+from phalanx.client.wrappers import name_of, name_of_line
 
 _GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
 _HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
@@ -69,21 +71,23 @@ def prepare_lines(wish: JobRequest, command: Sequence[str], source: Any, notes: 
 def _jobs_of_lines(wish: JobRequest, lines: Sequence[str], notes: list[str]) -> Iterator[Job]:
     # Everything but the command and the name is the same for all lines (or for all that begin with a launcher),
     # and so is made and checked once.
-    bases: dict[str | None, Job] = {}
+    bases: dict[CalledLauncher | None, Job] = {}
+    search, cwd = LauncherSearch(), choose_cwd(wish.cwd)
     for line in lines:
-        words = line.split()
-        launcher = find_in_text(line)
-        if launcher not in bases:
-            bases[launcher] = _make_base(wish, ["/bin/sh", "-c", line] if launcher else [], notes)
-        base = bases[launcher]
-        name = wish.name or name_of(words)
+        called = search.look_in_line(line, cwd)
+        if called not in bases:
+            bases[called] = _make_base(wish, ["/bin/sh", "-c", line] if called else [], cwd, notes)
+        base = bases[called]
+        name = wish.name or name_of_line(line)
         yield {**base, "name": name, "run": {**base["run"], "command": ["/bin/sh", "-c", line]}}
 
 
-def _make_base(wish: JobRequest, line: list[str], notes: list[str]) -> Job:
+def _make_base(wish: JobRequest, line: list[str], cwd: str, notes: list[str]) -> Job:
     named = replace(wish, name=wish.name or "line")
     if line:
-        shape = choose_shape(wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=line, notes=notes)
+        shape = choose_shape(
+            wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=line, cwd=cwd, notes=notes
+        )  # fmt: skip
         if shape["members"] == 1:
             named = replace(named, members="1")
     (base,) = make_submissions(named, ["/bin/sh"], os.environ, notes)
