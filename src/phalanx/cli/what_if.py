@@ -80,7 +80,10 @@ def what_if(
         output, as_json = None, True
     try:
         with failing():
-            asked = AskedChange(add, remove, cancel, gangs, policy if scenario is None else None, read_submits(submit))
+            said: list[str] = []
+            submits = read_submits(submit, said)
+            wanted = policy if scenario is None else None
+            asked = AskedChange(add, remove, cancel, gangs, wanted, submits, notes=tuple(said))
         _check_usage(state, scenario, at, cluster, output, asked)
         if state is None and scenario is None:
             text, meant, labels = ask_daemon(cancel)
@@ -231,7 +234,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     from phalanx.frontends.sim.text_gantt import span
 
     as_is, changed = restore_state(spot), restore_state(spot)
-    notes: list[str] = []
+    notes = [*dict.fromkeys(asked.notes)]
     changes = find_changes(changed.state, asked, notes)
     before, after = _find_policies(as_is, asked, place)
     until_us = None if ahead_us is None else as_is.state.now_us + ahead_us

@@ -22,6 +22,7 @@ class AskedChange:
     policy: str | None
     submits: tuple[Mapping[str, Any], ...] = ()  # gangs as `submit` would make them
     labels: Mapping[str, str] = field(default_factory=dict)  # what people call gangs that are named by a number
+    notes: tuple[str, ...] = ()  # about the submits
 
     @property
     def nothing(self) -> bool:

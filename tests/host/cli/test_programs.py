@@ -1,5 +1,6 @@
 """The command line as programs and pipes use it: JSON under both names, errors as JSON, a reader that goes away."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -111,3 +112,56 @@ def test_what_was_refused_alone_prints_no_null(telling, phalanx):
     telling.answer("POST", "/v1/cancel", {"jobs": [], "refused": [{"ref": "9", "error": error}]})
     done = phalanx("cancel", "9", "--json")
     assert (done.stdout, json.loads(done.stderr), done.exit_code) == ("", {"error": error}, 2)
+
+
+# ---- notes
+
+
+SLURM = (
+    "#!/bin/bash\n#SBATCH --ntasks=2\n#SBATCH --mail-user=a@b\n#SBATCH --qos=high\n#SBATCH --partition=gpu\nsrun x\n"
+)
+
+
+def test_notes_are_in_the_object_where_json_was_asked_for(telling, phalanx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slurm.sh").write_text(SLURM)
+    accepted = {"id": 7, "name": "a", "state": "running", "eta": None, "reason": None, "warnings": ["of the daemon"]}
+    telling.answer("POST", "/v1/jobs", accepted)
+    done = phalanx("submit", "slurm.sh")
+    told = [line.removeprefix("phalanx: note: ") for line in done.stderr.splitlines()]
+    assert len(told) >= 5
+    assert "--partition=gpu is no queue here" in done.stderr
+    done = phalanx("submit", "--json", "--dry-run", "slurm.sh")
+    assert (json.loads(done.stdout)["warnings"], done.stderr) == (told, "")
+    telling.answer("POST", "/v1/jobs", {"jobs": [accepted, {**accepted, "warnings": []}]})
+    done = phalanx("submit", "--json", "--array", "0-1", "slurm.sh")
+    assert ([job["warnings"] for job in json.loads(done.stdout)], done.stderr) == ([told, []], "")
+    done = phalanx("submit", "-o", "jsonl", "--array", "0-1", "slurm.sh")
+    assert (json.loads(done.stdout.splitlines()[0])["warnings"], done.stderr) == (told, "")
+
+
+def test_a_machine_without_gpus_is_told_of_fake_ones(telling, phalanx, canned):
+    status = {**canned.STATUS, "gpus": {"total": 0.0}, "fake": False}
+    telling.answer("GET", "/v1/status", status)
+    said = "there are no GPUs here; to try it with made-up ones: phalanx down && phalanx up --fake-gpus 8"
+    for verb in ("status", "up"):
+        assert phalanx(verb).stderr == f"phalanx: note: {said}\n"
+        done = phalanx(verb, "--json")
+        assert (json.loads(done.stdout), done.stderr) == ({**status, "warnings": [said]}, "")
+    telling.answer("GET", "/v1/status", canned.STATUS)
+    assert "warnings" not in json.loads(phalanx("status", "--json").stdout)
+
+
+def test_notes_beside_lists_and_streams_are_json_too(home, phalanx):
+    from phalanx.frontends.host.clock import HostClock
+    from phalanx.frontends.host.store import open_store
+
+    asyncio.run(open_store(home, clock=HostClock()).close())
+    said = f"the daemon is down; this is what {home} says (phalanx up starts it)"
+    assert phalanx("report").stderr.startswith(f"phalanx: note: {said}\n")
+    done = phalanx("report", "--json")
+    assert (json.loads(done.stdout), json.loads(done.stderr)) == ([], {"warning": said})
+    done = phalanx("report", "eta", "--json")
+    assert (json.loads(done.stdout)["warnings"], done.stderr) == ([said], "")
+    first, second = phalanx("logs", "1", "-o", "jsonl").stderr.splitlines()
+    assert (json.loads(first), json.loads(second)["error"]["code"]) == ({"warning": said}, "not_found")

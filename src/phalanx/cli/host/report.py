@@ -133,7 +133,7 @@ def eta(verbose: bool, output: str) -> None:
     phalanx report eta
     """
     if is_at_rest():
-        told = report_at_rest(lambda found: found.report_eta())
+        told = report_at_rest(lambda found: found.report_eta(), as_object=output == "json")
     else:
         with talking() as daemon:
             told = daemon.get("/v1/report/eta")

@@ -25,10 +25,10 @@ _NAMES_SHOWN: Final = 3
 Job = dict[str, Any]
 
 
-def send(daemon: Daemon, jobs: Sequence[Job], *, dry_run: bool = False) -> list[Job]:
+def send(daemon: Daemon, jobs: Sequence[Job], notes: list[str], *, dry_run: bool = False) -> list[Job]:
     """Hand the jobs in. Each request has a key, so that asking again after a lost connection makes no second job."""
     key = secrets.token_urlsafe(18)
-    jobs = _settle_partitions(daemon, jobs)
+    jobs = _settle_partitions(daemon, jobs, notes)
     if len(jobs) > 1 and _own_names(jobs):
         return _send_in_order(daemon, jobs, key, dry_run=dry_run)
     found: list[Job] = []
@@ -37,15 +37,11 @@ def send(daemon: Daemon, jobs: Sequence[Job], *, dry_run: bool = False) -> list[
     return found
 
 
-def _settle_partitions(daemon: Daemon, jobs: Sequence[Job]) -> Sequence[Job]:
+def _settle_partitions(daemon: Daemon, jobs: Sequence[Job], notes: list[str]) -> Sequence[Job]:
     if not any(PARTITION in job for job in jobs):
         return jobs
     queues = {str(row["name"]) for row in daemon.get("/v1/queues")["queues"]}
-    notes: list[str] = []
-    settled = [settle_partition(job, queues, notes) for job in jobs]
-    for text in dict.fromkeys(notes):
-        note(text)
-    return settled
+    return [settle_partition(job, queues, notes) for job in jobs]
 
 
 def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
@@ -59,23 +55,43 @@ def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
     return [{**accepted[0], **{key: row[key] for key in ("state", "eta", "reason", "date") if key in row}}]
 
 
-def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: bool, jobs: Sequence[Job] = ()) -> None:
-    """What became of the jobs, and what one may want to type next; `jobs`: what was handed in."""
-    for text in dict.fromkeys(text for job in accepted for text in job.get("warnings") or ()):
-        note(text)
+def tell_accepted(
+    accepted: Sequence[Job],
+    output: str,
+    *,
+    many: bool,
+    dry_run: bool,
+    jobs: Sequence[Job] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """What became of the jobs, and what one may want to type next; `jobs`: what was handed in, `notes`: about that."""
     if output != "table":
-        if output == "json":
-            dump(list(accepted) if many else accepted[0])
-        else:
-            for job in accepted:
-                dump(job)
+        _dump_accepted(accepted, output, many=many, notes=notes)
         return
+    tell_notes([*notes, *(text for job in accepted for text in job.get("warnings") or ())])
     click.echo("\n".join(_lines(accepted, _shapes(accepted, jobs))))
     if dry_run:
         click.echo("(dry run: nothing was submitted)")
         return
     for line in _tree(accepted):
         click.echo(line)
+
+
+def _dump_accepted(accepted: Sequence[Job], output: str, *, many: bool, notes: Sequence[str]) -> None:
+    """For programs. What was noted about the command line as a whole stands with the first job."""
+    said = [*dict.fromkeys([*notes, *(accepted[0].get("warnings") or ())])]
+    found = [{**accepted[0], "warnings": said}, *accepted[1:]]
+    if output == "json":
+        dump(found if many else found[0])
+        return
+    for job in found:
+        dump(job)
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """Each once."""
+    for text in dict.fromkeys(notes):
+        note(text)
 
 
 def tell_shape(job: Job) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -9,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from phalanx.cli.failure import WORDS, CommandFailure
+from phalanx.cli.failure import WORDS, CommandFailure, wants_json
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, open_daemon
 from phalanx.client.daemon_errors import ClientError, RefusedError, UsageError
@@ -87,8 +88,14 @@ def for_each(ref: str, do: Callable[[str], Answer]) -> list[Answer]:
 
 
 def note(text: str) -> None:
-    """A word beside the output, where it does not disturb programs that read it."""
-    click.echo(f"phalanx: note: {clean(text)}", err=True)
+    """A word beside the output, where it does not disturb programs that read it; as JSON for those that read that.
+
+    Where one object is printed it belongs into its `warnings`: this is for lists, for streams and for files.
+    """
+    if wants_json():
+        click.echo(json.dumps({"warning": text}), err=True)
+    else:
+        click.echo(f"phalanx: note: {clean(text)}", err=True)
 
 
 def complete_ref(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
