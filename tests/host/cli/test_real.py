@@ -332,3 +332,20 @@ def test_what_if_of_the_daemon_as_it_stands(box, home):
     assert json.loads(box("ps", "--json").stdout)[0]["state"] == "running", "nothing was changed"
     assert "there is no job 'nobody'" in box("what-if", "--cancel", "nobody", code=3).stderr
     assert "no number of GPUs" in box("what-if", "--submit", "-g nix", code=2).stderr
+
+
+def test_an_array_is_taken_in_whole_or_not_at_all(box, monkeypatch):
+    """With 20 KB of environment it was five requests: 8,980 elements were queued, and then the last was refused."""
+    monkeypatch.setenv("BIG", "x" * 20_000)
+    box("submit", "-g", 1, "--hold", "true")
+    done = box("submit", "-g", 1, "--hold", "--name", "arr", "--array", "0-9999", "true", code=1)
+    assert "would have 10001 jobs that have not ended, the most is 10000" in done.stderr
+    assert [row["id"] for row in json.loads(box("ps", "-a", "--json").stdout)] == [1]
+    told = json.loads(box("submit", "-g", 1, "--hold", "--name", "arr", "--array", "0-99", "--json", "--", "env").stdout)
+    assert [job["id"] for job in told] == list(range(2, 102))
+    box("release", 2, 101)
+    for job in (2, 101):
+        box("wait", job)
+        lines = box("logs", job).stdout.splitlines()
+        assert "BIG=" + "x" * 20_000 in lines
+        assert f"PHALANX_ARRAY_INDEX={job - 2}" in lines

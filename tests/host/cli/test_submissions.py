@@ -166,13 +166,83 @@ def test_each_line_that_begins_with_a_launcher_has_its_own_shape(sent):
 
 
 def test_many_lines_go_in_few_requests(daemon, phalanx, monkeypatch):
-    monkeypatch.setattr("phalanx.cli.host.sending.PART_BYTES", 200_000)
+    monkeypatch.setattr("phalanx.cli.host.batches.SHARED_BYTES", 0)
+    monkeypatch.setattr("phalanx.cli.host.batches.PART_BYTES", 20_000)
     daemon.answer("POST", "/v1/jobs", accept)
     assert phalanx("submit", "--clean-env", "--each", text="true\n" * 1000).exit_code == 0
     requests = daemon.sent("POST", "/v1/jobs")
     assert 1 < len(requests) < 20
     assert sum(len(request.body["jobs"]) for request in requests) == 1000
     assert len({request.headers["idempotency-key"] for request in requests}) == len(requests)
+    assert all("env" in request.body["run"] for request in requests)
+
+
+def test_what_many_jobs_have_in_common_is_sent_once(daemon, phalanx, monkeypatch):
+    """2,300 elements with 20 KB of environment were a request; the next ones were another, which may be refused."""
+    monkeypatch.setenv("BIG", "x" * 20_000)
+    daemon.answer("POST", "/v1/jobs", accept)
+    assert phalanx("submit", "--name", "arr", "--array", "0-9999", "--", "true").exit_code == 0
+    (request,) = daemon.sent("POST", "/v1/jobs")
+    assert len(request.body["jobs"]) == 10_000
+    assert request.body["run"]["env"]["BIG"] == "x" * 20_000
+    assert request.body["jobs"][7]["run"] == {}
+    assert len(json.dumps(request.body)) < 3_000_000
+    daemon.requests.clear()
+    lines = "".join(f"echo {number}\n" for number in range(100))
+    assert phalanx("submit", "--each", text=lines).exit_code == 0
+    (request,) = daemon.sent("POST", "/v1/jobs")
+    assert request.body["jobs"][7]["run"] == {"command": ["/bin/sh", "-c", "echo 7"]}
+
+
+REFUSED = {"error": {"code": "too_many", "message": "ada has too many", "hint": "phalanx ps", "details": {}}}
+
+
+@pytest.fixture
+def second_refused(daemon, monkeypatch):
+    """A daemon that takes in four jobs of a request, and refuses the second request."""
+    from types import SimpleNamespace
+
+    monkeypatch.setattr("phalanx.cli.host.batches.SHARED_BYTES", 0)
+    monkeypatch.setattr("phalanx.cli.host.batches.SPREAD_BYTES", 0)
+    first = [accept]
+
+    def answer(request):
+        if first:
+            return first.pop()(request)
+        return SimpleNamespace(body=REFUSED, status=429, headers={})
+
+    daemon.answer("POST", "/v1/jobs", answer)
+    return daemon
+
+
+def test_a_submit_in_parts_is_whole_or_nothing(second_refused, phalanx, canned):
+    second_refused.answer("POST", "/v1/cancel", {"jobs": [canned.PENDING]})
+    done = phalanx("submit", "--array", "0-7", "true")
+    assert done.stderr.splitlines() == [
+        "phalanx: error: ada has too many; what came in before is cancelled again (1 job: 1)",
+        "  next: phalanx ps",
+    ]
+    assert (done.exit_code, done.stdout) == (1, "")
+    (request,) = second_refused.sent("POST", "/v1/cancel")
+    assert request.body == {"jobs": ["1"]}
+
+
+def test_gangs_that_wait_for_each_other_are_whole_or_nothing_too(second_refused, phalanx, canned, tmp_path):
+    error = {"code": "conflict", "message": "job 1 has ended", "hint": "", "details": {}}
+    second_refused.answer("POST", "/v1/cancel", {"jobs": [], "refused": [{"ref": "1", "error": error}]})
+    gang = "members: 1, each: {gpu: 1}, command: [sleep, '1']"
+    (tmp_path / "two.yaml").write_text(f"gangs:\n- {{name: A, {gang}}}\n- {{name: B, after: A, {gang}}}\n")
+    done = phalanx("submit", "--json", tmp_path / "two.yaml")
+    assert "what came in before is cancelled again (1 job: 1; had ended: 1)" in done.stderr
+
+
+def test_what_could_not_be_taken_back_is_said(second_refused, phalanx):
+    done = phalanx("submit", "--json", "--array", "0-7", "true")
+    error = json.loads(done.stderr)["error"]
+    assert (
+        "what came in before is still there (1 job: 1), since it cannot be cancelled: there is no" in error["message"]
+    )
+    assert error["hint"] == "phalanx cancel 1"
 
 
 LAUNCHERS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -36,6 +37,11 @@ def prepare(wish: JobRequest, command: Sequence[str], *, each: bool, notes: list
             "phalanx submit -g 1 -- python train.py, phalanx submit job.yaml, or phalanx submit --each < commands.txt",
         )
     first = Path(command[0])
+    if len(command) > 1 and first.suffix in _GANG_FILES and not os.access(first, os.X_OK) and first.is_file():
+        raise UsageError(
+            f"{first} is a file of gangs, and what stands behind it is for nobody: {' '.join(command[1:])}",
+            f"write options before it: phalanx submit {shlex.join([*command[1:], command[0]])}",
+        )
     if len(command) == 1 and first.suffix in _GANG_FILES:
         from phalanx.cli.host.gangfile import prepare_file
 

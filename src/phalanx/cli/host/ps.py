@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.batches import id_ranges
 from phalanx.cli.host.completing import complete_queue, complete_states
 from phalanx.cli.host.listing import Column, Row, choose_columns, columns_option, output_option, print_rows
 from phalanx.cli.host.talking import failing, talking
@@ -162,14 +163,8 @@ def _sum(rows: Sequence[Row], word: str) -> Row:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Numbers as every verb takes them back: 36-39, or 0-3,7; many gaps are left out at the end."""
-    runs: list[list[int]] = []
-    for each in sorted(numbers):
-        if runs and each == runs[-1][1] + 1:
-            runs[-1][1] = each
-        else:
-            runs.append([each, each])
-    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:_RUNS_MAX]]
-    return ",".join([*shown, *(["…"] if len(runs) > _RUNS_MAX else [])])
+    runs = id_ranges(numbers)
+    return ",".join([*runs[:_RUNS_MAX], *(["…"] if len(runs) > _RUNS_MAX else [])])
 
 
 def info(row: Row) -> str:

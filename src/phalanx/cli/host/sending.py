@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.batches import HandedIn, Request, make_requests
 from phalanx.cli.host.listing import dump
 from phalanx.cli.host.talking import note
 from phalanx.cli.host.text import can_show, clean, painted, start_text
@@ -17,8 +17,6 @@ from phalanx.client.daemon_errors import ClientError, UsageError
 from phalanx.client.job_request import PARTITION, settle_partition
 from phalanx.client.shape import shape_text
 
-#: Below the daemon's bound for one request; more is sent in parts, each of them whole.
-PART_BYTES: Final = 48 << 20
 _NAMED_MAX: Final = 20
 _NAMES_SHOWN: Final = 3
 
@@ -27,14 +25,14 @@ Job = dict[str, Any]
 
 def send(daemon: Daemon, jobs: Sequence[Job], notes: list[str], *, dry_run: bool = False) -> list[Job]:
     """Hand the jobs in. Each request has a key, so that asking again after a lost connection makes no second job."""
-    key = secrets.token_urlsafe(18)
     jobs = _settle_partitions(daemon, jobs, notes)
+    handed = HandedIn(daemon, secrets.token_urlsafe(18), dry_run=dry_run)
     if len(jobs) > 1 and _own_names(jobs):
-        return _send_in_order(daemon, jobs, key, dry_run=dry_run)
-    found: list[Job] = []
-    for number, part in enumerate(_parts(jobs)):
-        found += daemon.submit(part, f"{key}-{number}" if number else key, dry_run=dry_run)
-    return found
+        _send_in_order(handed, jobs)
+    else:
+        for request in make_requests(jobs):
+            handed.hand_in(request)
+    return handed.jobs
 
 
 def _settle_partitions(daemon: Daemon, jobs: Sequence[Job], notes: list[str]) -> Sequence[Job]:
@@ -155,24 +153,6 @@ def _tree(accepted: Sequence[Job]) -> list[str]:
     return [f"{mark} {command:<{size}}   {does}" for mark, (command, does) in zip(marks, rows, strict=True)]
 
 
-def _parts(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """The jobs in requests that are not too large; nearly always that is one."""
-    part: list[Job] = []
-    size = 0
-    env_id, env_size = 0, 0
-    for job in jobs:
-        # Jobs of one invocation share an environment, which is most of what they are.
-        if id(job["run"]["env"]) != env_id:
-            env_id, env_size = id(job["run"]["env"]), len(json.dumps(job["run"]["env"]))
-        own = env_size + len(json.dumps({**job, "run": {**job["run"], "env": {}}}))
-        if part and size + own > PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(job)
-        size += own
-    yield part
-
-
 # ---- gangs of one file that wait for each other
 
 
@@ -188,20 +168,27 @@ def _refs(job: Job) -> list[str]:
     return [str(ref) for ref in (found if isinstance(found, list) else [found])]
 
 
-def _send_in_order(daemon: Daemon, jobs: Sequence[Job], key: str, *, dry_run: bool) -> list[Job]:
+def _send_in_order(handed: HandedIn, jobs: Sequence[Job]) -> None:
     """One after the other, since a job is waited for by its id and has one only when it is there."""
     ids: dict[str, str] = {}
+    for job in _in_order(jobs):
+        (accepted,) = handed.hand_in(Request([_by_id(job, ids)]))
+        ids[job["name"]] = str(accepted["id"])
+
+
+def _in_order(jobs: Sequence[Job]) -> list[Job]:
+    """Such that whoever is waited for comes first."""
+    done: set[str] = set()
     left, found = list(jobs), []
     names = {job["name"] for job in jobs}
     while left:
-        ready = next((job for job in left if all(ref in ids or ref not in names for ref in _refs(job))), None)
+        ready = next((job for job in left if all(ref in done or ref not in names for ref in _refs(job))), None)
         if ready is None:
             cycle = ", ".join(clean(job["name"]) for job in left)
             raise UsageError(f"{cycle} wait for each other", "mend their after: in the file")
         left.remove(ready)
-        (accepted,) = daemon.submit([_by_id(ready, ids)], f"{key}-{len(ids)}", dry_run=dry_run)
-        ids[ready["name"]] = str(accepted["id"])
-        found.append(accepted)
+        done.add(ready["name"])
+        found.append(ready)
     return found
 
 
