@@ -215,12 +215,13 @@ def test_doctor_runs_its_checks(phalanx, home, monkeypatch):
     monkeypatch.setattr(doctor, "run_checks", lambda around: findings)
     done = phalanx("doctor")
     assert done.stdout == (
-        "ok    driver  550.1\nwarn  disk    5 GB\\x1b left\n              fix: make room\n2 checks: 0 failed, 1 to look at\n"
+        "ok    settings  can be read; phalanx config show --origin tells them\n"
+        "ok    driver    550.1\nwarn  disk      5 GB\\x1b left\n                fix: make room\n3 checks: 0 failed, 1 to look at\n"
     )
     assert done.exit_code == 0
     findings.append(doctor.Diagnosis("gpus", "fail", "gone", "reboot"))
     assert phalanx("doctor").exit_code == 1
-    assert json.loads(phalanx("doctor", "-o", "json").stdout)[2] == {
+    assert json.loads(phalanx("doctor", "-o", "json").stdout)[3] == {
         "name": "gpus", "level": "fail", "message": "gone", "fix": "reboot",
     }  # fmt: skip
 
