@@ -116,6 +116,10 @@ USAGE = {
     "--priority 9999999999 true": ("--priority 9999999999 is out of bounds", "write one between ±1,000,000,000"),
     "missing.yaml": ("missing.yaml: cannot be read: No such file or directory", "name a file that is there"),
     "typo.yaml": ("typo.yaml: line 3: has the unknown key 'ech'; did you mean each?", "mend the file"),
+    "typo.yaml --json": (
+        "typo.yaml is a file of gangs, and what stands behind it is for nobody: --json",
+        "write options before it: phalanx submit --json typo.yaml",
+    ),
     "--each true": (
         "--each reads commands from standard input, and there is one on the line too",
         "keep one of them",

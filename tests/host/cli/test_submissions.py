@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -441,7 +442,7 @@ def test_gangs_of_a_file_say_it_each_for_itself(daemon, phalanx, tmp_path):
     file = tmp_path / "jobs.yaml"
     file.write_text(
         "gangs:\n- {name: a, after: b, members: 2, each: {gpu: 2}, command: [sleep, '1']}\n"
-        "- {name: b, roles: [{name: x, members: 1, each: {gpu: 1}}, {name: y, members: 3}], command: [sleep, '1']}\n"
+        "- {name: b, roles: [{name: x, members: 1, each: {gpu: 1}}, {name: y, members: 3, each: {cpu: 1}}], command: [sleep, '1']}\n"
     )
     lines = phalanx("submit", file).stdout.splitlines()
     assert lines[:2] == ["1 b  running  1 rank × 1 GPU + 3 ranks × no GPU", "1 a  running  2 ranks × 2 GPUs"]
@@ -547,7 +548,7 @@ gangs:
     assert jobs[1]["hold"] is True
     assert "hold" not in jobs[1]["gang"]
     assert "job.yaml: cluster: means nothing here" in notes
-    assert "job.yaml: gangs[0]: duration: only the simulator asks that" in notes
+    assert "job.yaml: line 3: gangs[0] 'yes': duration: only the simulator asks that" in notes
 
 
 def test_the_command_line_goes_before_the_file(sent, tmp_path, monkeypatch):
@@ -581,15 +582,34 @@ def test_gangs_that_wait_for_each_other_are_sent_in_their_order(daemon, phalanx,
     assert "B, A wait for each other" in phalanx("submit", "job.yaml").stderr
 
 
+SHAPED = "members: 1\neach: {gpu: 1}\n"
 BAD_FILES = {
     "gangs: []\n": "job.yaml: gangs must be a list with something in it",
     "- 1\n": "job.yaml: must be a mapping",
-    "gangs: [1]\n": "job.yaml: must be a mapping",
+    "gangs: [1]\n": "job.yaml: line 1: gangs[0]: must be a mapping",
     "gangs: [\n": "job.yaml: line 2: is not YAML: did not find expected node content",
-    "name: a\nmembers: 1\neach: {gpu: 1}\n": "job.yaml: says nothing of what to run",
-    "command: {a: 1}\n": "job.yaml: command must be a text or a list of words",
-    "command: [nosuchprogram]\n": "there is no command 'nosuchprogram' on the PATH of this job",
-    "run: {command: 'true', env: [1]}\n": "job.yaml: env and commands must be mappings",
+    f"name: a\n{SHAPED}": "job.yaml: line 1: gang 'a': says nothing of what to run",
+    f"command: {{a: 1}}\n{SHAPED}": "job.yaml: line 1: command must be a text or a list of words",
+    f"command: [nosuchprogram]\n{SHAPED}": (
+        "job.yaml: line 1: there is no command 'nosuchprogram' on the PATH of this job"
+    ),
+    f"run: {{command: 'true', env: [1]}}\n{SHAPED}": "job.yaml: line 1: env and commands must be mappings",
+    "gangs:\n- {name: a, members: 1, each: {gpu: 1}, command: env}\n- name: data\n  command: env\n  each: {cpu: 4}\n": (
+        "job.yaml: line 3: gangs[1] 'data': members is missing; write members: 4, or {min: 2, max: 8}"
+    ),
+    f"name: a\ncommand: env\npriority: high\n{SHAPED}": (
+        "job.yaml: line 3: gang 'a': priority must be a whole number (got 'high')"
+    ),
+    f"name: a\nrun: {{command: env, restart: 3}}\n{SHAPED}": (
+        "job.yaml: line 1: gang 'a': run has the unknown key 'restart'; did you mean restarts?"
+    ),
+    f"name: a\nrun: {{command: env, restarts: many}}\n{SHAPED}": (
+        "job.yaml: line 1: gang 'a': run.restarts: expected int, got str"
+    ),
+    f"name: a\ncommand: [sleep 1 && env]\n{SHAPED}": (
+        "job.yaml: line 1: gang 'a': 'sleep 1 && env' is a line for a shell, and is not run by one"
+    ),
+    f"name: a\ncommand: env\ncwd: nowhere\n{SHAPED}": "job.yaml: line 1: gang 'a': --cwd nowhere: does not exist",
 }
 
 
@@ -599,7 +619,73 @@ def test_bad_files(daemon, phalanx, tmp_path, monkeypatch, text):
     Path("job.yaml").write_text(text)
     done = phalanx("submit", "job.yaml")
     assert done.stderr.splitlines()[0] == f"phalanx: error: {BAD_FILES[text]}"
+    assert "next: phalanx submit" not in done.stderr, "which would be about another job"
     assert (done.exit_code, daemon.requests) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.json", '{"gangs": [\n {"name": "a",\n  "members": 0, "each": {"gpu": 1}, "command": "env"}]}'),
+        ("job.toml", '[[gangs]]\nname = "a"\nmembers = 0\neach = {gpu = 1}\ncommand = "env"\n'),
+    ],
+)
+def test_json_and_toml_are_read_without_lines_and_the_gang_is_found_by_its_name(phalanx, daemon, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    why = f"{tmp_path / name}: gangs[0] 'a': members must be at least 1"
+    assert why in phalanx("submit", tmp_path / name).stderr
+    (tmp_path / name).write_text(text.replace("0", "1", 1).replace("env", "").replace("gangs.1", "gangs"))
+    assert f"{tmp_path / name}: line 2: gangs[0] 'a': " in phalanx("submit", tmp_path / name).stderr
+
+
+def test_what_the_daemon_refuses_is_said_of_its_gang(daemon, phalanx, tmp_path):
+    """A refusal of a batch does not say of which job it is: each is asked about alone."""
+    from types import SimpleNamespace
+
+    error = {"code": "usage", "message": "there is no queue 'q'", "hint": "phalanx submit --help", "details": {}}
+
+    def answer(request):
+        jobs = request.body.get("jobs", [request.body])
+        if any(job["gang"].get("queue") == "q" for job in jobs):
+            return SimpleNamespace(body={"error": error}, status=400, headers={})
+        return accept(request)
+
+    daemon.answer("POST", "/v1/jobs", answer)
+    gang = "members: 1, each: {gpu: 1}, command: env"
+    file = tmp_path / "job.yaml"
+    for text, line in (
+        (f"- {{name: a, {gang}}}\n- {{name: b, queue: q, {gang}}}\n", 3),
+        (f"- {{queue: q, {gang}}}", 2),
+    ):
+        file.write_text(f"gangs:\n{text}")
+        said = f"gangs[{line - 2}]" + (" 'b'" if line == 3 else "")
+        done = phalanx("submit", file)
+        assert done.stderr.splitlines() == [
+            f"phalanx: error: {file}: line {line}: {said}: there is no queue 'q'",
+            "  next: mend the file: docs/job-files.md",
+        ]
+
+
+BOMBS = {
+    "aliases": "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+    "merges": "a0: &a0 {k: x}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+    "texts": f"a0: &a0 {'x' * 100_000}\na1: &a1 [{', '.join(['*a0'] * 200)}]\n",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_few_lines_do_not_keep_submit_busy(daemon, phalanx, tmp_path, bomb):
+    """Eleven lines of aliases stood for thirty billion values, which were written out one by one."""
+    last = "a1" if bomb == "texts" else "a11"
+    env = f"command: env\nmembers: 1\neach: {{gpu: 1}}\nenv: {{A: *{last}}}\n"
+    (tmp_path / "job.yaml").write_text(f"{BOMBS[bomb]}gangs:\n- " + env.replace("\n", "\n  ").rstrip() + "\n")
+    began = time.process_time()
+    done = phalanx("submit", tmp_path / "job.yaml")
+    assert done.exit_code == 2
+    assert time.process_time() - began < 2
+    if bomb != "merges":
+        assert "job.yaml: is more than 16 MiB once its aliases are written out" in done.stderr
 
 
 def test_reading_lines_from_a_terminal_says_so(monkeypatch, capsys):

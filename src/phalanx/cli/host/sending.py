@@ -9,15 +9,17 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.batches import HandedIn, Request, make_requests
+from phalanx.cli.host.gangfile import PLACE
 from phalanx.cli.host.listing import dump
 from phalanx.cli.host.talking import note
 from phalanx.cli.host.text import can_show, clean, painted, start_text
 from phalanx.client.daemon import Daemon, job_path
-from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.daemon_errors import ClientError, RefusedError, UsageError
 from phalanx.client.job_request import PARTITION, settle_partition
 from phalanx.client.shape import shape_text
 
 _NAMED_MAX: Final = 20
+_MEND: Final = "mend the file: docs/job-files.md"
 _NAMES_SHOWN: Final = 3
 
 Job = dict[str, Any]
@@ -25,14 +27,39 @@ Job = dict[str, Any]
 
 def send(daemon: Daemon, jobs: Sequence[Job], notes: list[str], *, dry_run: bool = False) -> list[Job]:
     """Hand the jobs in. Each request has a key, so that asking again after a lost connection makes no second job."""
+    places = [job.get(PLACE) for job in jobs]
+    jobs = [{key: value for key, value in job.items() if key != PLACE} for job in jobs] if any(places) else jobs
     jobs = _settle_partitions(daemon, jobs, notes)
     handed = HandedIn(daemon, secrets.token_urlsafe(18), dry_run=dry_run)
-    if len(jobs) > 1 and _own_names(jobs):
-        _send_in_order(handed, jobs)
-    else:
-        for request in make_requests(jobs):
-            handed.hand_in(request)
+    try:
+        if len(jobs) > 1 and _own_names(jobs):
+            _send_in_order(handed, jobs, dry_run=dry_run)
+        else:
+            for request in make_requests(jobs):
+                handed.hand_in(request)
+    except RefusedError as bad:
+        place = _find_refused(daemon, jobs, places, bad)
+        if place is not None:
+            bad.message = f"{place}: {bad.message}"
+            bad.hint = _MEND if bad.hint.startswith("phalanx submit --help") else bad.hint
+        raise
     return handed.jobs
+
+
+def _find_refused(daemon: Daemon, jobs: Sequence[Job], places: Sequence[object], bad: RefusedError) -> object | None:
+    """Where in a file the gang stands that was refused: of several, the first that is refused alone as well."""
+    first = {place: job for place, job in reversed(list(zip(places, jobs, strict=True))) if place is not None}
+    if len(first) == 1:
+        return next(iter(first))
+    if bad.code not in ("usage", "infeasible", "too_large"):
+        return None  # about all of them
+    for place, job in reversed(first.items()):
+        try:
+            daemon.submit([job], secrets.token_urlsafe(18), dry_run=True)
+        except RefusedError as alone:
+            if bad.message.startswith(alone.message):
+                return place
+    return None
 
 
 def _settle_partitions(daemon: Daemon, jobs: Sequence[Job], notes: list[str]) -> Sequence[Job]:
@@ -168,12 +195,12 @@ def _refs(job: Job) -> list[str]:
     return [str(ref) for ref in (found if isinstance(found, list) else [found])]
 
 
-def _send_in_order(handed: HandedIn, jobs: Sequence[Job]) -> None:
+def _send_in_order(handed: HandedIn, jobs: Sequence[Job], *, dry_run: bool) -> None:
     """One after the other, since a job is waited for by its id and has one only when it is there."""
     ids: dict[str, str] = {}
     for job in _in_order(jobs):
         (accepted,) = handed.hand_in(Request([_by_id(job, ids)]))
-        ids[job["name"]] = str(accepted["id"])
+        ids[job["name"]] = "" if dry_run else str(accepted["id"])  # nobody has been given an id, and nobody waits
 
 
 def _in_order(jobs: Sequence[Job]) -> list[Job]:
@@ -195,6 +222,8 @@ def _in_order(jobs: Sequence[Job]) -> list[Job]:
 def _by_id(job: Job, ids: dict[str, str]) -> Job:
     if not _refs(job):
         return job
-    refs = [ids.get(ref, ref) for ref in _refs(job)]
+    refs = [found for ref in _refs(job) if (found := ids.get(ref, ref))]
+    if not refs:
+        return {**job, "gang": {key: value for key, value in job["gang"].items() if key != "after"}}
     after = {"any": refs} if isinstance(job["gang"]["after"], dict) else refs
     return {**job, "gang": {**job["gang"], "after": after}}
