@@ -19,6 +19,7 @@ from phalanx.cli.what_if_live import ask_daemon, read_submits
 
 if TYPE_CHECKING:
     from phalanx.control.restore import Restored
+    from phalanx.control.spec.errors import BadInput
     from phalanx.control.spec.spot import Spot
     from phalanx.control.state import State
     from phalanx.engine.policy import Policy
@@ -90,7 +91,7 @@ def what_if(
             if output is not None:
                 _write(output, text)
                 return
-            asked = replace(asked, cancel=meant, labels=labels)
+            asked = replace(asked, cancel=tuple(meant), typed=meant, labels=labels)
             spot = _spot_of(text, Path("the daemon's state"))
         elif scenario is not None:
             text = dump_scenario(scenario, cluster, _instant(at, "--at"), policy)
@@ -105,14 +106,27 @@ def what_if(
             spot = read_state(state)
         place = (state or scenario or Path()).parent
         report = answer(spot, asked, None if until is None else _instant(until, "--until"), place)
-    except BadInput as bad:
-        raise CommandFailure(str(bad)) from None
+    except (BadInput, CommandFailure) as bad:
+        raise _told(bad, live=state is None and scenario is None) from None
     if as_json:
         click.echo(json.dumps(report.tree, ensure_ascii=False))
     else:
         from phalanx.cli.what_if_text import show
 
         show(report)
+
+
+def _told(bad: BadInput | CommandFailure, *, live: bool) -> CommandFailure:
+    """What was wrong; of what was asked of the daemon also where the words are that could have been meant."""
+    failure = bad if isinstance(bad, CommandFailure) else CommandFailure(str(bad))
+    if live and not failure.hint:
+        lists = {
+            "--remove-nodes": "phalanx nodes",
+            "--cancel": "phalanx ps -a",
+            "there is no policy": "docs/policies.md",
+        }
+        failure.hint = next((to for word, to in lists.items() if failure.message.startswith(word)), "")
+    return failure
 
 
 def _check_usage(

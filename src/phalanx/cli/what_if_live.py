@@ -18,12 +18,15 @@ from phalanx.client.daemon_errors import UsageError
 from phalanx.client.job_request import JobRequest
 
 
-def ask_daemon(cancel: Sequence[str]) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
-    """The daemon's state as the text of a dump; the gangs that these words mean; what people call each gang."""
+def ask_daemon(cancel: Sequence[str]) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """The daemon's state as the text of a dump; the gangs that these words mean; what people call each gang.
+
+    Each gang that is meant comes with the word that was typed for it.
+    """
     with talking() as daemon:
         rows = daemon.get("/v1/jobs", {"all": 1})["jobs"]
         labels = {str(row["id"]): f"{row['id']} {row['name']}" for row in rows}
-        meant = tuple(dict.fromkeys(name for ref in cancel for name in _find(daemon, ref)))
+        meant = {name: ref for ref in reversed(cancel) for name in _find(daemon, ref)}
         return daemon.raw("GET", "/v1/state").body.decode(), meant, labels
 
 

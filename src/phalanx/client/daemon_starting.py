@@ -39,6 +39,10 @@ def start_daemon(state: Path, flags: Sequence[str] = ()) -> Place:
     try:
         already = os.fstat(handle).st_size
         pid = spawn_daemon(command_of(state, flags), handle)
+    except OSError as bad:
+        # An interpreter in somebody's home, or in a folder that is gone.
+        why = f"the daemon cannot be started: {sys.executable}: {bad.strerror or bad}"
+        raise UnreachableError(why, "install phalanx where you may run it: docs/install.md") from None
     finally:
         os.close(handle)
     return _wait_for(state, pid, log, already)

@@ -1,6 +1,7 @@
 """The command line as programs and pipes use it: JSON under both names, errors as JSON, a reader that goes away."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from importlib import import_module
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from phalanx.cli import _VERBS, main
 
@@ -165,3 +167,78 @@ def test_notes_beside_lists_and_streams_are_json_too(home, phalanx):
     assert (json.loads(done.stdout)["warnings"], done.stderr) == ([said], "")
     first, second = phalanx("logs", "1", "-o", "jsonl").stderr.splitlines()
     assert (json.loads(first), json.loads(second)["error"]["code"]) == ({"warning": said}, "not_found")
+
+
+# ---- where --json stands, and what it says of words that cannot be read
+
+
+def test_json_may_stand_before_the_verb(telling, phalanx):
+    for words in ("ps", "report eta", "config show", "nodes", "show 1"):
+        for said in (["--json"], ["-o", "json"], ["-ojson"], ["--output=json"]):
+            assert phalanx(*said, *words.split()).stdout == phalanx(*words.split(), "--json").stdout, words
+    done = phalanx("--json", "submit", "--dry-run", "--", "env", "--json")
+    assert json.loads(done.stdout)["id"] == 7
+    assert telling.sent("POST", "/v1/jobs")[-1].body["run"]["command"] == ["env", "--json"]
+    assert json.loads(phalanx("--json", "show", "77").stderr)["error"]["code"] == "not_found"
+    assert phalanx("--version", "ps").stdout.startswith("phalanx, version ")
+
+
+UNREADABLE = {
+    "ps --json --colums id": "phalanx ps --help",
+    "--json ps --limit x": "phalanx ps --help",
+    "report eta --json --bye": "phalanx report eta --help",
+    "--json psx": "phalanx --help",
+    "psx --json": "phalanx --help",
+    "show --json": "phalanx show --help",
+}
+
+
+@pytest.mark.parametrize("words", UNREADABLE)
+def test_words_that_cannot_be_read_have_a_next_step_too(home, words):
+    done = CliRunner().invoke(main, words.split(), prog_name="phalanx")
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["hint"], done.exit_code) == ("usage", UNREADABLE[words], 2)
+    assert error["message"]
+
+
+def test_streams_take_json_for_jsonl(telling, phalanx, canned):
+    telling.answer("GET", "/v1/jobs/1", canned.detail(canned.row(state="completed")))
+    telling.answer("GET", "/v1/jobs/1/logs", b"a\nb\n", **{"X-Phalanx-Ranks": "1", "X-Phalanx-Offset": "4"})
+    for verb in ("logs", "events", "run"):
+        assert "json is jsonl here: a line for each" in phalanx(verb, "--help").stdout.replace("\n", " ").replace(
+            "  ", ""
+        )
+    assert phalanx("logs", "1", "-o", "xml").exit_code == 2
+
+
+# ---- what the system refuses
+
+
+def test_only_what_cannot_be_written_is_told_so(home, monkeypatch, phalanx):
+    """An interpreter that its user may not run was "cannot write the output"."""
+    from phalanx.client import daemon_starting
+
+    def refuse(command, log):
+        raise PermissionError(13, "Permission denied", command[0])
+
+    monkeypatch.setattr(daemon_starting, "spawn_daemon", refuse)
+    done = phalanx("up")
+    why = f"the daemon cannot be started: {sys.executable}: Permission denied"
+    assert done.stderr == f"phalanx: error: {why}\n  next: install phalanx where you may run it: docs/install.md\n"
+    assert done.exit_code == 5
+
+    def fail(*args, **more):
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr("phalanx.cli.host.ps.read_rows", fail)
+    monkeypatch.setattr("phalanx.cli.host.ps.talking", lambda: contextlib.nullcontext(None))
+    done = phalanx("ps")
+    assert done.stderr == "phalanx: error: /somewhere: Permission denied\n  next: phalanx doctor\n"
+    assert done.exit_code == 1
+
+
+def test_a_full_disk_under_the_output_is_told_so(telling):
+    line = f'{sys.executable} -c "{PHALANX}" ps > /dev/full'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "cannot write the output: No space left on device; make room or write elsewhere" in done.stderr

@@ -280,9 +280,12 @@ def test_a_launcher_gets_one_member_and_the_output_says_so(sent, tmp_path):
     assert "started once per GPU" in notes
 
 
-def test_the_shape_of_a_launcher_with_one_gpu_needs_no_word():
+@pytest.mark.parametrize("gpus", ["1", "1.0", "0.5"])
+def test_the_shape_of_a_launcher_with_one_gpu_or_less_needs_no_word(gpus):
+    """`-g 0.5` was advised to write `-n 0.5`, which is no number of members."""
     notes: list[str] = []
-    assert choose_shape("1", None, command=["torchrun"], notes=notes) == {"members": 1, "each": {"gpu": 1}}
+    shape = choose_shape(gpus, None, command=["torchrun"], notes=notes)
+    assert shape == {"members": 1, "each": {"gpu": float(gpus)}}
     assert notes == []
 
 

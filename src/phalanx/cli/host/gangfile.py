@@ -41,7 +41,7 @@ _VALUE_CHARS: Final = 16
 Tree = dict[str, Any]
 
 
-class Place(NamedTuple):
+class GangPlace(NamedTuple):
     """Where a gang stands, as every error about it begins: `jobs.yaml: line 3: gangs[1] 'train'`."""
 
     file: Path
@@ -71,7 +71,7 @@ def prepare_file(wish: JobRequest, file: Path, notes: list[str]) -> list[Tree]:
     return found
 
 
-def _placed(bad: UsageError, place: Place) -> UsageError:
+def _placed(bad: UsageError, place: GangPlace) -> UsageError:
     """An error about a gang names where it stands, whoever found it."""
     message = bad.message if bad.message.startswith(f"{place.file}:") else f"{place}: {bad.message}"
     # Advice to type another command is none about a file.
@@ -79,7 +79,7 @@ def _placed(bad: UsageError, place: Place) -> UsageError:
     return UsageError(message, hint)
 
 
-def _read_gangs(file: Path, notes: list[str]) -> list[tuple[Place, Raw]]:
+def _read_gangs(file: Path, notes: list[str]) -> list[tuple[GangPlace, Raw]]:
     """The gangs of a file as they were written, each with its place."""
     from phalanx.control.spec.errors import BadInput
     from phalanx.control.spec.reader import parse_text
@@ -113,7 +113,7 @@ def _read_gangs(file: Path, notes: list[str]) -> list[tuple[Place, Raw]]:
     return [(_place_of(file, text, each, f"gangs[{at}]"), each) for at, each in enumerate(gangs)]
 
 
-def _place_of(file: Path, text: str, raw: Raw, entry: str) -> Place:
+def _place_of(file: Path, text: str, raw: Raw, entry: str) -> GangPlace:
     name = raw.value.get("name") if isinstance(raw.value, dict) else None
     word = "" if name is None else str(name.text if name.text is not None else name.value)[:_NAME_SHOWN]
     line = raw.line
@@ -121,7 +121,7 @@ def _place_of(file: Path, text: str, raw: Raw, entry: str) -> Place:
         match = re.search(rf"""\bname["']?\s*[:=]\s*["']{re.escape(word)}["']""", text)
         line = None if match is None else text.count("\n", 0, match.start()) + 1
     said = entry if entry != "gang" or word else ""
-    return Place(file, line, f"{said} '{word}'" if word else said)
+    return GangPlace(file, line, f"{said} '{word}'" if word else said)
 
 
 def _check_size(raw: Raw, file: Path) -> None:
@@ -159,7 +159,7 @@ def _check_keys(raw: Raw, file: Path) -> None:
                 )
 
 
-def _check_gang(wish: JobRequest, raw: Raw, place: Place) -> None:
+def _check_gang(wish: JobRequest, raw: Raw, place: GangPlace) -> None:
     """What the daemon would refuse without a word about the file; queues and levels only it knows."""
     from phalanx.control.spec.errors import BadInput
     from phalanx.control.spec.gangs import GANG_KEYS, Known, parse_gang

@@ -38,16 +38,20 @@ class Column(NamedTuple):
 
 
 def output_option(*formats: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """`-o`, with what a verb can print, and `--json`, which says the same as `-o json` everywhere."""
+    """`-o`, with what a verb can print, and `--json`, which says the same as `-o json` everywhere.
+
+    A verb that prints a stream has no end at which a list could be closed: there json means jsonl.
+    """
     kinds = formats or FORMATS
     program = "json" if "json" in kinds else "jsonl"
+    about = "How to print it." if program == "json" else "How to print it; json is jsonl here: a line for each."
 
     def note_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
             context.meta[AS_JSON] = True
 
     def choose(context: click.Context, parameter: click.Parameter, value: str) -> str:
-        return program if context.meta.get(AS_JSON) else value
+        return program if context.meta.get(AS_JSON) or value == "json" else value
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:
         function = click.option(
@@ -59,8 +63,8 @@ def output_option(*formats: str) -> Callable[[Callable[..., object]], Callable[.
             help=f"The same as -o {program}.",
         )(function)
         return click.option(
-            *("-o", "--output"), type=click.Choice(kinds), default="table", callback=choose, help="How to print it.",
-            show_default=True,
+            *("-o", "--output"), type=click.Choice([*dict.fromkeys([*kinds, "json"])]), default="table",
+            callback=choose, help=about, show_default=True,
         )(function)  # fmt: skip
 
     return decorate

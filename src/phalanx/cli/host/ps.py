@@ -104,7 +104,7 @@ def _check_states(told: str | None) -> None:
         return
     from difflib import get_close_matches
 
-    near = get_close_matches(wrong, _LIVELY, n=1)
+    near = get_close_matches(wrong.lower(), _LIVELY, n=1)
     hint = f"did you mean {near[0]}?" if near else f"states: {', '.join(_LIVELY)}"
     raise UsageError(f"--state {wrong!r} is no state of a job", hint)
 

@@ -42,6 +42,8 @@ def send(daemon: Daemon, jobs: Sequence[Job], notes: list[str], *, dry_run: bool
         if place is not None:
             bad.message = f"{place}: {bad.message}"
             bad.hint = _MEND if bad.hint.startswith("phalanx submit --help") else bad.hint
+        if bad.code == "infeasible" and "deadline" in bad.message:
+            bad.hint = "write a later --deadline, or a shorter --time if it needs less"
         raise
     return handed.jobs
 

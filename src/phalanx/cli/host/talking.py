@@ -24,9 +24,9 @@ class HostFailure(CommandFailure):
 
     def __init__(self, bad: ClientError) -> None:
         """The exit code goes by the kind of error."""
-        super().__init__(bad.message)
+        super().__init__(bad.message, bad.hint)
         self.exit_code = bad.exit_code  # type: ignore[misc]  # click reads it from the instance
-        self.code, self.hint, self.details = bad.code, bad.hint, bad.details
+        self.code, self.details = bad.code, bad.details
 
     def tell(self) -> dict[str, Any]:
         """The error as the daemon said it, or would."""
