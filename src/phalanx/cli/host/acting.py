@@ -17,6 +17,7 @@ from phalanx.client.daemon import job_path
 from phalanx.client.daemon_errors import RefusedError, UsageError
 from phalanx.client.job_request import check_name, check_priority, parse_topology
 from phalanx.client.shape import parse_members
+from phalanx.words import count_members
 
 _SHORT = output_option("table", "json")
 _LINES_MAX = 40
@@ -148,7 +149,7 @@ def _resized(row: dict[str, Any], wanted: str | None, least: int | None) -> str:
     now = row.get("members") or 0
     if not now:
         return f"will start with {wanted} of {row['members_min']}:{row['members_max']} members"
-    members = f"{wanted} member{'' if int(wanted) == 1 else 's'}"
+    members = count_members(int(wanted))
     if now == int(wanted):
         return f"has {members}, and keeps {'it' if now == 1 else 'them'}"
     return f"{'grows' if int(wanted) > now else 'shrinks'} from {now} to {members}; phalanx why {row['id']}"
