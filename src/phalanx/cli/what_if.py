@@ -12,7 +12,7 @@ import click
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
 from phalanx.cli.host.completing import complete_policy
-from phalanx.cli.host.talking import failing
+from phalanx.cli.host.talking import complete_ref, failing
 from phalanx.cli.screen import print_lines
 from phalanx.cli.what_if_asked import AskedChange, WhatIfReport
 from phalanx.cli.what_if_live import ask_daemon, read_submits
@@ -34,7 +34,13 @@ _NAMED_MAX: Final = 8
 @click.argument("state", required=False, type=click.Path(path_type=Path))
 @click.option("--add-nodes", "add", metavar="NxM|FILE", help="More nodes: 2x8, or a file of node entries.")
 @click.option("--remove-nodes", "remove", metavar="NODES", help="Nodes that go for good: a0,a1 or a[0-3].")
-@click.option("--cancel", multiple=True, metavar="GANG", help="A gang that is not wanted any more; may be repeated.")
+@click.option(
+    "--cancel",
+    multiple=True,
+    metavar="GANG",
+    help="A gang that is not wanted any more; may be repeated.",
+    shell_complete=complete_ref,
+)
 @click.option("--add-gang", "gangs", type=click.Path(path_type=Path), help="A file of gangs that are submitted now.")
 @click.option("--submit", multiple=True, metavar="WORDS", help="A job as submit takes it: '-g 4 --time 2h', or a file.")
 @click.option("--policy", help="Another policy, by name or as path/to/file.py:NAME.", shell_complete=complete_policy)

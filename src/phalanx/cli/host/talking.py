@@ -107,9 +107,14 @@ def complete_ref(ctx: click.Context, param: click.Parameter, incomplete: str) ->
             rows = daemon.get("/v1/jobs", {"limit": 1000}, timeout_s=3.0)["jobs"]
     except (ClientError, KeyError, TypeError):
         return []
-    found = [CompletionItem(str(row["id"]), help=clean(f"{row['name']} {row['state']}")) for row in rows]
-    found += [CompletionItem(clean(row["name"]), help=f"{row['id']} {row['state']}") for row in rows if incomplete]
-    return [item for item in found if item.value.startswith(incomplete)]
+    found = {str(row["id"]): clean(f"{row['name']} {row['state']}") for row in rows}
+    if incomplete:
+        # A name means its newest job, and stands once; elements of an array come once nothing else could be meant.
+        found |= {clean(row["name"]): f"{row['id']} {row['state']}" for row in rows}
+        parts = {clean(row["array"]): f"{row['id']} {row['state']}" for row in rows if row.get("array")}
+        words = {word for word in found if word.startswith(incomplete)}
+        found |= parts if "[" in incomplete or words <= {incomplete} else {}
+    return [CompletionItem(word, help=told) for word, told in found.items() if word.startswith(incomplete)]
 
 
 #: A job on the command line: an id, a name or its beginning, `sweep[3]` or `sweep[0-3]` of an array, ids `36-39`.
