@@ -7,13 +7,14 @@ import re
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
 from phalanx.client.shape import choose_shape
-from phalanx.client.times import begin_of, length_of, seconds_of, until_of
+from phalanx.client.times import begin_of, length_of, parse_instant, seconds_of, until_of
 from phalanx.client.wrappers import NAME_CHARS_MAX, name_of
 
 ARRAY_MOST: Final = 100_000
@@ -70,6 +71,7 @@ def make_submissions(
     cwd = choose_cwd(wish.cwd)
     env = choose_env(environ, wish.env, clean=wish.clean_env, notes=notes)
     check_command(command, env, cwd)
+    _tell_of_times(wish, notes)
     shape = choose_shape(
         wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=command, cwd=cwd, notes=notes
     )  # fmt: skip
@@ -80,6 +82,17 @@ def make_submissions(
         **options_of(wish),
     }
     return spread(job, wish.array)
+
+
+def _tell_of_times(wish: JobRequest, notes: list[str]) -> None:
+    """What can be done and cannot be meant."""
+    begin = parse_instant(wish.begin.strip()) if wish.begin else None
+    if begin is not None and begin < datetime.now(UTC):
+        notes.append(f"--begin {wish.begin} is over already: it starts as soon as there is room")
+    if wish.warn and wish.kill_after:
+        before_s, after_s = parse_warning(wish.warn)["before_s"], seconds_of(wish.kill_after, "--kill-after")
+        if before_s >= after_s:
+            notes.append(f"--warn {wish.warn} is no shorter than --kill-after {wish.kill_after}: it comes at the start")
 
 
 def spread(job: dict[str, Any], array: str | None) -> list[dict[str, Any]]:

@@ -421,6 +421,30 @@ def test_a_program_in_python_that_seems_to_call_a_launcher_is_only_spoken_of(sen
     assert sent("-g", "4", "--", sys.executable, script)[1] == ""
 
 
+ODD_TIMES = {
+    "--begin 2020-01-01T00:00": "--begin 2020-01-01T00:00 is over already: it starts as soon as there is room",
+    "--kill-after 1s --warn USR1@5s": "--warn USR1@5s is no shorter than --kill-after 1s: it comes at the start",
+    "--kill-after 30s --warn USR1": "--warn USR1 is no shorter than --kill-after 30s: it comes at the start",
+    "--kill-after 1h --warn USR1@5s --begin +1s": "",
+}
+
+
+@pytest.mark.parametrize("words", ODD_TIMES)
+def test_times_that_cannot_be_meant_are_noted(sent, words):
+    assert sent(*words.split(), "true")[1] == (f"phalanx: note: {ODD_TIMES[words]}\n" if ODD_TIMES[words] else "")
+
+
+def test_headers_that_nobody_reads_are_noted(sent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("slurm.sh").write_text("#!/bin/bash\n#SBATCH --ntasks=4\n#PHALANX -g 2\necho\n")
+    Path("plain.sh").write_text("#!/bin/bash\necho\n")
+    said = "the #SBATCH and #PHALANX lines of slurm.sh are not read: phalanx submit slurm.sh a reads them"
+    for command in ("bash slurm.sh a", "nohup bash -e slurm.sh a"):
+        assert sent(*command.split())[1] == f"phalanx: note: {said}\n"
+    assert sent("bash", "plain.sh")[1] == ""
+    assert sent("bash", "-c", "echo slurm.sh")[1] == ""
+
+
 RANKS = {
     "-g 4": "4 ranks × 1 GPU",
     "-n 1 -g 4": "1 rank × 4 GPUs",

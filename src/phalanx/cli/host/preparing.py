@@ -17,7 +17,7 @@ from phalanx.client.environment import choose_cwd
 from phalanx.client.job_request import JobRequest, make_submissions
 from phalanx.client.launchers import CalledLauncher, LauncherSearch
 from phalanx.client.shape import choose_shape
-from phalanx.client.wrappers import name_of, name_of_line
+from phalanx.client.wrappers import SHELLS, after_wrappers, line_of_shell, name_of, name_of_line
 
 _GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
 _HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
@@ -49,7 +49,20 @@ def prepare(wish: JobRequest, command: Sequence[str], *, each: bool, notes: list
     headers = read_headers(first)
     if headers:
         return prepare_script(wish, command, headers, notes)
+    _tell_of_headers(command, notes)
     return make_submissions(wish, command, os.environ, notes)
+
+
+def _tell_of_headers(command: Sequence[str], notes: list[str]) -> None:
+    """`bash job.sh` runs a script whose header lines nobody reads, as in Slurm; whoever wrote them wants to know."""
+    words = after_wrappers(command)
+    if not words or Path(words[0]).name not in SHELLS or line_of_shell(words) is not None:
+        return
+    script = next((word for word in words[1:] if not word.startswith(("-", "+"))), "")
+    kinds = dict.fromkeys(f"#{kind}" for kind, _, _ in read_headers(Path(script))) if script else {}
+    if kinds:
+        told = shlex.join(words[words.index(script) :])
+        notes.append(f"the {' and '.join(kinds)} lines of {script} are not read: phalanx submit {told} reads them")
 
 
 def prepare_lines(wish: JobRequest, command: Sequence[str], source: Any, notes: list[str]) -> list[Job]:

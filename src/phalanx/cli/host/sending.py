@@ -144,7 +144,8 @@ def _lines(accepted: Sequence[Job], shapes: Sequence[str]) -> list[str]:
     shown = sorted(clean(name) for name in names)[:_NAMES_SHOWN] + ["…"] * (len(names) > _NAMES_SHOWN)
     state = painted(states.pop()) if len(states) == 1 else ""
     each = f"{shapes[0]} each" if len(set(shapes)) == 1 and shapes[0] else ""
-    parts = [f"{len(ids):,} jobs: {min(ids)}-{max(ids)}", ", ".join(shown), state, each]
+    which = f": {min(ids)}-{max(ids)}" if any(ids) else ""  # a dry run gives nobody an id
+    parts = [f"{len(ids):,} job{'s' if len(ids) != 1 else ''}{which}", ", ".join(shown), state, each]
     return ["  ".join(part for part in parts if part)]
 
 
