@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -32,6 +32,7 @@ _PAUSE_S: Final = 2.0
 _BAR_CELLS: Final = 10
 _UUID_CHARS: Final = 12
 _RUNS_MAX: Final = 4
+_FILTERS: Final = {"name": "called", "queue": "in queue", "state": "in state"}
 
 
 @click.command()
@@ -67,6 +68,7 @@ def ps(
     \b
     phalanx ps -a --state pending,running
     """
+    for_people = output in ("table", "wide")
     usual = {"wide": _WIDE, "csv": _CSV}.get(output, _ALL_USERS if everybody or user else _USUAL)
     with failing():
         chosen = choose_columns(columns, COLUMNS, usual)
@@ -78,15 +80,15 @@ def ps(
         "user": user,
         "name": name,
         "finished": 1 if finished or (state and _names_ended(state)) else None,
-        "limit": limit,
+        "limit": None if for_people else limit,  # of what people see it counts lines, in their order
     }
+    nothing = _say_nothing(query, everybody=everybody)
     with talking() as daemon:
 
         def once() -> None:
             rows = read_rows(daemon, query)
-            if output == "table":
-                rows = order_for_people(collapse(rows))
-            nothing = "no jobs" if everybody else "no jobs of yours; phalanx ps -a shows everybody's"
+            rows = collapse(rows) if output == "table" else rows
+            rows = order_for_people(rows)[:limit] if for_people else rows
             print_rows(rows, chosen, output, headers=not no_headers, none=nothing, fits=output == "table")
 
         if watch:
@@ -95,6 +97,18 @@ def ps(
             again(once, _PAUSE_S)
         else:
             once()
+
+
+def _say_nothing(query: Mapping[str, Any], *, everybody: bool) -> str:
+    """Why a list is empty, as far as what was asked for says it."""
+    whose = f"of user {clean(query['user'])}" if query["user"] else "" if everybody else "of yours"
+    parts = [f"{word} {clean(query[key])}" for key, word in _FILTERS.items() if query[key]]
+    told = " ".join(part for part in ("no jobs", whose, *parts) if part)
+    if query["queue"]:
+        return f"{told}; phalanx queues lists the queues"
+    if query["user"] or everybody:
+        return told
+    return f"{told}; phalanx ps -a shows everybody's"
 
 
 def _check_states(told: str | None) -> None:
