@@ -103,6 +103,16 @@ def size_text(value: float) -> str:
     return f"{value:g}"
 
 
+def count_members(count: int) -> str:
+    """So many members."""
+    return f"{count} member{'' if count == 1 else 's'}"
+
+
+def say_one(sentence: str) -> str:
+    """A sentence about one member that was written for several."""
+    return sentence.replace(" 1 members fit,", " 1 member fits,").replace(" 1 members", " 1 member")
+
+
 # ---- lists
 
 

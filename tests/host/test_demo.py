@@ -69,3 +69,22 @@ def test_nothing_is_left(shown):
     _, folder = shown
     assert not list(folder.iterdir())
     assert not processes_with(os.fsencode(folder))
+
+
+def test_the_next_command_can_be_typed(monkeypatch, tmp_path):
+    """After `make demo` the program is in .venv/bin, which is on nobody's PATH."""
+    from phalanx.cli import demo
+
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "phalanx"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(sys, "argv", ["bin/phalanx", "demo"])
+    assert demo.how_to_type_us() == "bin/phalanx"
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "argv", [str(program), "demo"])
+    assert demo.how_to_type_us() == str(program).removeprefix("/")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    assert demo.how_to_type_us() == "phalanx"

@@ -214,3 +214,41 @@ def test_what_is_gone_is_noticed():
     assert exists("engine.cycle.schedule")
     assert exists("core.hub")
     assert list_places_of_words("| sitter | who sits | `engine.roster`, `shim` |") == ["engine.roster", "shim"]
+
+
+# --- examples that are no commands ------------------------------------------------------------------
+
+
+def blocks(page, kind):
+    """The examples of one language on a page."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("yaml", "jobs.yaml"), ("sh", "job.sh")])
+def test_job_files_in_documents_are_jobs(tmp_path, monkeypatch, kind, name):
+    """Read as `submit` reads them; what only the daemon knows is asked in tests/host/cli/test_real.py."""
+    from phalanx.cli.host.preparing import prepare
+    from phalanx.client.job_request import JobRequest
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").write_text("#!/bin/sh\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    found = blocks("job-files.md", kind)
+    assert found
+    for text in found:
+        (tmp_path / name).write_text(text)
+        assert prepare(JobRequest(), [f"./{name}" if kind == "sh" else name], each=False, notes=[])
+
+
+@pytest.mark.parametrize("page", ["settings.md"])
+def test_settings_in_documents_can_be_used(tmp_path, page):
+    from phalanx.frontends.host.settings import load_settings
+
+    found = blocks(page, "toml")
+    assert found
+    for text in found:
+        (tmp_path / "config.toml").write_text(text)
+        (tmp_path / "config.toml").chmod(0o600)
+        settings = load_settings(tmp_path, flags={}, env={"PHALANX_CONFIG": str(tmp_path / "config.toml")})
+        assert settings.written

@@ -7,6 +7,7 @@ quick verbs must answer at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from importlib import import_module
@@ -66,6 +67,8 @@ _VERBS: Final = {verb: module for verbs in _SECTIONS.values() for verb, (module,
 
 
 _SIGPIPE: Final = 128 + 13
+#: How a stream fails that is written to; what has the name of a file is about that file.
+_NOT_WRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
 
 class _LazyGroup(click.Group):
@@ -111,9 +114,28 @@ class _LazyGroup(click.Group):
                 formatter.write_dl([(verb, words) for verb, (_, words) in verbs.items()], col_max=12)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remember the words: how an error is told must be known also where they cannot be read."""
+        """Remember the words: how an error is told must be known also where they cannot be read.
+
+        `phalanx --json ps` is `phalanx ps --json`: nothing but a verb prints anything.
+        """
+        if args[:1] and args[0].startswith("-"):
+            args = self._behind_verb(ctx, args)
         ctx.meta["phalanx.words"] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as bad:
+            raise _told_as_wanted(bad, ctx.meta["phalanx.words"]) from None  # of `args` some have been taken
+
+    def _behind_verb(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from phalanx.cli.failure import json_words
+
+        count = json_words(args)
+        said, rest = args[:count], args[count:]
+        if not count or not rest or rest[0].startswith("-"):
+            return args
+        command = self.get_command(ctx, rest[0])
+        inner = isinstance(command, click.Group) and rest[1:2] and rest[1] in command.commands
+        return [*rest[: 2 if inner else 1], *said, *rest[2 if inner else 1 :]]
 
     def invoke(self, ctx: click.Context) -> None:
         """Run a verb; a full disk under the output is one line too, like any other failure."""
@@ -126,16 +148,27 @@ class _LazyGroup(click.Group):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(_SIGPIPE) from None
         except OSError as bad:
-            from phalanx.cli.failure import CannotWrite
+            from phalanx.cli.failure import CannotWrite, SystemFailure
 
+            if bad.filename is not None or bad.errno not in _NOT_WRITTEN:
+                what = f"{bad.filename}: " if bad.filename else ""
+                raise SystemFailure(f"{what}{bad.strerror or bad}", "phalanx doctor") from None
             why = f"cannot write the output: {bad.strerror or bad}; make room or write elsewhere"
             raise CannotWrite(why) from None
         except click.UsageError as bad:
-            from phalanx.cli.failure import WORDS, CommandFailure, words_want_json
+            from phalanx.cli.failure import WORDS
 
-            if not words_want_json(ctx.meta[WORDS]):
-                raise
-            raise CommandFailure(bad.format_message(), json_wanted=True) from None
+            raise _told_as_wanted(bad, ctx.meta[WORDS]) from None
+
+
+def _told_as_wanted(bad: click.UsageError, words: list[str]) -> click.ClickException:
+    """What click says of words that it cannot read; as JSON if they ask for that."""
+    from phalanx.cli.failure import CommandFailure, words_want_json
+
+    if not words_want_json(words) or isinstance(bad, click.exceptions.NoArgsIsHelpError):
+        return bad
+    path = bad.ctx.command_path if bad.ctx is not None else "phalanx"
+    return CommandFailure(bad.format_message(), f"{path} --help", json_wanted=True)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -208,6 +208,14 @@ class _Show:
         log = self.speak.raw("GET", f"/v1/jobs/{self.ids['train']}/logs", {"rank": 0, "tail": 1})
         last = log.body.decode("utf-8", "replace").strip().splitlines()
         click.echo(f"\ntrain's own count: {last[-1] if last else 'none'}")
-        click.echo(
-            "Next: phalanx submit -g 1 -- python train.py, with a daemon of your own (phalanx up --fake-gpus 8)."
-        )
+        us = how_to_type_us()
+        click.echo(f"Next: {us} submit -g 1 -- python train.py, with a daemon of your own ({us} up --fake-gpus 8).")
+
+
+def how_to_type_us() -> str:
+    """What a shell in this folder finds us by: after `make demo` the environment is not on its PATH."""
+    program = Path(sys.argv[0])
+    if program.name != "phalanx" or shutil.which("phalanx") is not None:
+        return "phalanx"
+    path = program.absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

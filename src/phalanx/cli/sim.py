@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
+from phalanx.cli.host.completing import complete_policies
 from phalanx.cli.screen import FORMAT, choose_glyphs, json_option, print_lines, print_sheet, share_bar
 from phalanx.cli.trace import share_options
 
@@ -41,7 +42,12 @@ _BOXES_MOST: Final = 36_000
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--policy", "policies", help="Policies to run, separated by commas; else what the file says.")
+@click.option(
+    "--policy",
+    "policies",
+    help="Policies to run, separated by commas; else what the file says.",
+    shell_complete=complete_policies,
+)
 @click.option("--cluster", help="Nodes x places, as 16x8, or a table of nodes (CSV). A log needs it.")
 @click.option("--estimate", type=click.Choice(_ESTIMATES), help="Run times that planning believes. Logs only.")
 @click.option("--rates", type=click.Path(path_type=Path), help="Table of run times, for logs without (Sia, Gavel).")

@@ -12,13 +12,14 @@ import click
 
 from phalanx.cli.failure import CannotWrite, CommandFailure
 from phalanx.cli.host.completing import complete_policy
-from phalanx.cli.host.talking import failing
+from phalanx.cli.host.talking import complete_ref, failing
 from phalanx.cli.screen import print_lines
 from phalanx.cli.what_if_asked import AskedChange, WhatIfReport
 from phalanx.cli.what_if_live import ask_daemon, read_submits
 
 if TYPE_CHECKING:
     from phalanx.control.restore import Restored
+    from phalanx.control.spec.errors import BadInput
     from phalanx.control.spec.spot import Spot
     from phalanx.control.state import State
     from phalanx.engine.policy import Policy
@@ -33,7 +34,13 @@ _NAMED_MAX: Final = 8
 @click.argument("state", required=False, type=click.Path(path_type=Path))
 @click.option("--add-nodes", "add", metavar="NxM|FILE", help="More nodes: 2x8, or a file of node entries.")
 @click.option("--remove-nodes", "remove", metavar="NODES", help="Nodes that go for good: a0,a1 or a[0-3].")
-@click.option("--cancel", multiple=True, metavar="GANG", help="A gang that is not wanted any more; may be repeated.")
+@click.option(
+    "--cancel",
+    multiple=True,
+    metavar="GANG",
+    help="A gang that is not wanted any more; may be repeated.",
+    shell_complete=complete_ref,
+)
 @click.option("--add-gang", "gangs", type=click.Path(path_type=Path), help="A file of gangs that are submitted now.")
 @click.option("--submit", multiple=True, metavar="WORDS", help="A job as submit takes it: '-g 4 --time 2h', or a file.")
 @click.option("--policy", help="Another policy, by name or as path/to/file.py:NAME.", shell_complete=complete_policy)
@@ -80,14 +87,17 @@ def what_if(
         output, as_json = None, True
     try:
         with failing():
-            asked = AskedChange(add, remove, cancel, gangs, policy if scenario is None else None, read_submits(submit))
+            said: list[str] = []
+            submits = read_submits(submit, said)
+            wanted = policy if scenario is None else None
+            asked = AskedChange(add, remove, cancel, gangs, wanted, submits, notes=tuple(said))
         _check_usage(state, scenario, at, cluster, output, asked)
         if state is None and scenario is None:
             text, meant, labels = ask_daemon(cancel)
             if output is not None:
                 _write(output, text)
                 return
-            asked = replace(asked, cancel=meant, labels=labels)
+            asked = replace(asked, cancel=tuple(meant), typed=meant, labels=labels)
             spot = _spot_of(text, Path("the daemon's state"))
         elif scenario is not None:
             text = dump_scenario(scenario, cluster, _instant(at, "--at"), policy)
@@ -102,14 +112,27 @@ def what_if(
             spot = read_state(state)
         place = (state or scenario or Path()).parent
         report = answer(spot, asked, None if until is None else _instant(until, "--until"), place)
-    except BadInput as bad:
-        raise CommandFailure(str(bad)) from None
+    except (BadInput, CommandFailure) as bad:
+        raise _told(bad, live=state is None and scenario is None) from None
     if as_json:
         click.echo(json.dumps(report.tree, ensure_ascii=False))
     else:
         from phalanx.cli.what_if_text import show
 
         show(report)
+
+
+def _told(bad: BadInput | CommandFailure, *, live: bool) -> CommandFailure:
+    """What was wrong; of what was asked of the daemon also where the words are that could have been meant."""
+    failure = bad if isinstance(bad, CommandFailure) else CommandFailure(str(bad))
+    if live and not failure.hint:
+        lists = {
+            "--remove-nodes": "phalanx nodes",
+            "--cancel": "phalanx ps -a",
+            "there is no policy": "docs/policies.md",
+        }
+        failure.hint = next((to for word, to in lists.items() if failure.message.startswith(word)), "")
+    return failure
 
 
 def _check_usage(
@@ -231,7 +254,7 @@ def answer(spot: Spot, asked: AskedChange, ahead_us: int | None, place: Path) ->
     from phalanx.frontends.sim.text_gantt import span
 
     as_is, changed = restore_state(spot), restore_state(spot)
-    notes: list[str] = []
+    notes = [*dict.fromkeys(asked.notes)]
     changes = find_changes(changed.state, asked, notes)
     before, after = _find_policies(as_is, asked, place)
     until_us = None if ahead_us is None else as_is.state.now_us + ahead_us

@@ -22,6 +22,8 @@ class AskedChange:
     policy: str | None
     submits: tuple[Mapping[str, Any], ...] = ()  # gangs as `submit` would make them
     labels: Mapping[str, str] = field(default_factory=dict)  # what people call gangs that are named by a number
+    notes: tuple[str, ...] = ()  # about the submits
+    typed: Mapping[str, str] = field(default_factory=dict)  # gang of `cancel` → the word that was typed for it
 
     @property
     def nothing(self) -> bool:

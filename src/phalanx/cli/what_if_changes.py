@@ -35,7 +35,7 @@ def find_changes(state: State, asked: AskedChange, notes: list[str]) -> Changes:
     return Changes(
         add_nodes=() if asked.add is None else _parse_added(state, asked.add, notes),
         remove_nodes=() if asked.remove is None else _parse_removed(state, asked.remove),
-        cancel=tuple(_find_gang(state, name) for name in asked.cancel),
+        cancel=tuple(_find_gang(state, name, asked.typed.get(name, name)) for name in asked.cancel),
         add_gangs=(*_read_file(state, asked), *_read_submits(state, asked)),
     )
 
@@ -87,11 +87,13 @@ def _parse_removed(state: State, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _find_gang(state: State, name: str) -> str:
+def _find_gang(state: State, name: str, typed: str) -> str:
     number = state.number_by_name.get(name)
     if number is not None and not state.phase_of(number).ended:
         return name
     ended = state.how_ended(name)
+    if typed != name:  # the daemon knows it, and so it has ended
+        raise BadInput(f"--cancel: {show(typed)} (job {name}) has {ended.value if ended else 'ended'} already")
     if ended is not None:
         raise BadInput(f"--cancel: {show(name)} has {ended.value} already")
     alive = [gang.name for number, gang in enumerate(state.gangs) if not state.phase_of(number).ended]

@@ -12,18 +12,21 @@ import click
 
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
-from phalanx.cli.host.talking import for_each, note, talking
+from phalanx.cli.host.talking import for_each, talking
 from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.job_request import JobRequest
 
 
-def ask_daemon(cancel: Sequence[str]) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
-    """The daemon's state as the text of a dump; the gangs that these words mean; what people call each gang."""
+def ask_daemon(cancel: Sequence[str]) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """The daemon's state as the text of a dump; the gangs that these words mean; what people call each gang.
+
+    Each gang that is meant comes with the word that was typed for it.
+    """
     with talking() as daemon:
         rows = daemon.get("/v1/jobs", {"all": 1})["jobs"]
         labels = {str(row["id"]): f"{row['id']} {row['name']}" for row in rows}
-        meant = tuple(dict.fromkeys(name for ref in cancel for name in _find(daemon, ref)))
+        meant = {name: ref for ref in reversed(cancel) for name in _find(daemon, ref)}
         return daemon.raw("GET", "/v1/state").body.decode(), meant, labels
 
 
@@ -31,12 +34,9 @@ def _find(daemon: Daemon, ref: str) -> list[str]:
     return [str(number) for number in for_each(ref, lambda each: daemon.get(job_path(each))["job"]["id"])]
 
 
-def read_submits(texts: Sequence[str]) -> tuple[dict[str, Any], ...]:
+def read_submits(texts: Sequence[str], notes: list[str]) -> tuple[dict[str, Any], ...]:
     """Gangs as `submit` would make them of these words: options and a command, a script, or a file of gangs."""
-    notes: list[str] = []
     found = [gang for text in texts for gang in _gangs_of(text, notes)]
-    for text in dict.fromkeys(notes):
-        note(text)
     user = pwd.getpwuid(os.getuid()).pw_name
     names: dict[str, int] = {}
     for gang in found:

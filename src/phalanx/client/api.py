@@ -30,7 +30,7 @@ _PIECE: Final = 1 << 20
 _COLOURS: Final = {"running": "#1a7f37", "completed": "#1a7f37", "pending": "#9a6700", "failed": "#cf222e"}
 
 #: Keywords of `submit` beside its own: the options of `phalanx submit`.
-_NO_OPTIONS: Final = ("gpus", "members", "env", "partition")
+_NO_OPTIONS: Final = ("gpus", "members", "env", "partition", "array")
 OPTIONS: Final = tuple(name for name in JobRequest.__dataclass_fields__ if name not in _NO_OPTIONS)
 
 Gpus = int | float | str | tuple[int, int]
@@ -174,12 +174,12 @@ def submit(
     if importing is not None:
         why = f"{importing} submits a job whenever it is imported, and a job of it imports it for its function"
         raise UsageError(why, "put what submits under: if __name__ == '__main__':")
+    if options.get("array") is not None:
+        raise UsageError("phalanx.submit makes one job", "call it in a loop, or use phalanx submit --array")
     command, settings = _command_of(what, args, kwargs or {})
     settings += [f"{name}={value}" for name, value in (env or {}).items()]
     notes: list[str] = []
-    wish = _wish_of(gpus, members, settings, options)
-    if wish.array is not None:
-        raise UsageError("phalanx.submit makes one job", "call it in a loop, or use phalanx submit --array")
+    wish = _wish_of(gpus, members, settings, {key: value for key, value in options.items() if key != "array"})
     if callable(what) and wish.name is None:
         wish = _named(wish, str(getattr(what, "__name__", "job")))
     (job,) = make_submissions(wish, command, os.environ, notes)

@@ -16,6 +16,8 @@ _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _GOOD_BELOW: Final = 400
 _STOPPING: Final = 503
 _AGAIN_S: Final = 0.3
+#: A daemon on a slow disk takes in so many of one request.
+_JOBS_PER_S: Final = 500
 
 
 class Daemon:
@@ -39,11 +41,18 @@ class Daemon:
         """Ask for something to be done, once."""
         return decode(self.raw(method, path, None, {} if body is None else body))
 
-    def submit(self, jobs: Sequence[object], key: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
-        """Hand jobs in, all or none. The key makes it safe to ask again when nobody knows whether it was done."""
+    def submit(
+        self, jobs: Sequence[object], key: str, *, run: Mapping[str, Any] | None = None, dry_run: bool = False
+    ) -> list[dict[str, Any]]:
+        """Hand jobs in, all or none. The key makes it safe to ask again when nobody knows whether it was done.
+
+        `run`: what the jobs have in common of theirs.
+        """
         query = {"dry_run": 1} if dry_run else None
+        body = {"jobs": list(jobs), **({"run": run} if run else {})}
+        one = jobs[0] if len(jobs) == 1 and not run else None
         try:
-            return self._submit(jobs, key, query)
+            return self._submit(body, one, key, query)
         except UnreachableError:
             if not self._starts:
                 raise
@@ -51,13 +60,15 @@ class Daemon:
         self.close()
         again = open_daemon(start=True)
         self.place, self._connection = again.place, again._connection  # noqa: SLF001 - it is one of us
-        return self._submit(jobs, key, query)
+        return self._submit(body, one, key, query)
 
-    def _submit(self, jobs: Sequence[object], key: str, query: Mapping[str, object] | None) -> list[dict[str, Any]]:
-        if len(jobs) == 1:
-            answer = self.raw("POST", "/v1/jobs", query, jobs[0], key=key)
-            return [decode(answer)]
-        return list(decode(self.raw("POST", "/v1/jobs", query, {"jobs": list(jobs)}, key=key))["jobs"])
+    def _submit(
+        self, batch: Mapping[str, Any], one: object, key: str, query: Mapping[str, object] | None
+    ) -> list[dict[str, Any]]:
+        if one is not None:
+            return [decode(self.raw("POST", "/v1/jobs", query, one, key=key))]
+        patience_s = TIMEOUT_S + len(batch["jobs"]) / _JOBS_PER_S
+        return list(decode(self.raw("POST", "/v1/jobs", query, batch, key=key, timeout_s=patience_s))["jobs"])
 
     def raw(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import signal
 import sys
 import time
@@ -23,6 +24,8 @@ _TAIL_LINES: Final = 12
 _STANDARD: Final = 2  # the last of standard input, output and error
 _WORD: Final = "phalanx: error: "
 _TAIL_BYTES: Final = 8192
+#: How an error about settings begins: with the file or the variable.
+_OF_SETTINGS: Final = re.compile(r"\S+\.toml:|environment PHALANX_")
 
 
 def start_daemon(state: Path, flags: Sequence[str] = ()) -> Place:
@@ -36,6 +39,10 @@ def start_daemon(state: Path, flags: Sequence[str] = ()) -> Place:
     try:
         already = os.fstat(handle).st_size
         pid = spawn_daemon(command_of(state, flags), handle)
+    except OSError as bad:
+        # An interpreter in somebody's home, or in a folder that is gone.
+        why = f"the daemon cannot be started: {sys.executable}: {bad.strerror or bad}"
+        raise UnreachableError(why, "install phalanx where you may run it: docs/install.md") from None
     finally:
         os.close(handle)
     return _wait_for(state, pid, log, already)
@@ -143,7 +150,10 @@ def _failed(log: Path, already: int, what: str) -> UnreachableError:
     lines = tail_of(log, already).splitlines()
     word = next((line for line in reversed(lines) if line.startswith(_WORD)), None)
     if word is not None:
-        return UnreachableError(f"{what}: {word.removeprefix(_WORD)}", f"phalanx doctor; its log is {log}")
+        said = word.removeprefix(_WORD)
+        # The settings say themselves where they are wrong, and nothing else would help.
+        hint = "mend it where it stands, then phalanx up" if _OF_SETTINGS.match(said) else "phalanx doctor"
+        return UnreachableError(f"{what}: {said}", f"{hint}; its log is {log}")
     told = "".join(f"\n  | {line}" for line in lines)
     return UnreachableError(f"{what}{':' + told if told else '; it said nothing'}", f"phalanx doctor; its log is {log}")
 

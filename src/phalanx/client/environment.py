@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from phalanx.client.daemon_errors import UsageError
@@ -17,12 +17,15 @@ from phalanx.client.daemon_errors import UsageError
 ENV_BYTES_MAX: Final = 128 * 1024
 COMMAND_BYTES_MAX: Final = 256 * 1024
 _NAMED: Final = 3
+_LINE_BYTES: Final = 4096
 #: What a clean environment keeps: without these most programs do not even start.
 _BASICS: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG")
 _NAME = re.compile(r"[^=\0]+")
 _KIB: Final = 1024
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 #: Spaces, pipes and the like in what should be the name of a program.
+#: What only a shell obeys, in a line that is one word.
+_OF_A_SHELL = re.compile(r"[;&|<>`$*?(){}~\n]")
 _SHELL_WORDS = re.compile(r"[\s;&|<>`]|\$\(")
 
 
@@ -84,7 +87,7 @@ def check_command(command: Sequence[str], env: Mapping[str, str], cwd: str) -> N
     program = command[0]
     _check_shell_words(command, env, cwd)
     if "/" in program:
-        _check_file(Path(cwd) / program, command)
+        _check_file(Path(cwd) / program, command, cwd)
     elif find_program(program, env, cwd) is None:
         _refuse_missing(command, cwd)
 
@@ -92,20 +95,36 @@ def check_command(command: Sequence[str], env: Mapping[str, str], cwd: str) -> N
 def _check_shell_words(command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
     """Refuse what only a shell would understand: several commands in one word, or variables before one."""
     program = command[0]
+    if len(command) == 1 and _SHELL_WORDS.search(program) and not (Path(cwd) / program).exists():
+        _refuse_line(program)
     if _ASSIGNMENT.fullmatch(program) and find_program(program, env, cwd) is None:
         rest = [word for word in command if not _ASSIGNMENT.fullmatch(word)]
         settings = [word for word in command[: len(command) - len(rest)] if _ASSIGNMENT.fullmatch(word)]
-        options = " ".join(f"--env {shlex.quote(word)}" for word in settings)
-        behind = shlex.join(rest) if rest else "COMMAND"
-        raise UsageError(f"{program} sets a variable, which only a shell does", f"phalanx submit {options} -- {behind}")
+        raise UsageError(f"{program} sets a variable, which only a shell does", _with_env(settings, rest))
     if not _SHELL_WORDS.search(program) or (Path(cwd) / program).exists():
         return
-    if len(command) == 1:
-        why = f"{program!r} is a line for a shell, and is not run by one"
-        raise UsageError(why, f"phalanx submit -- bash -c {shlex.quote(program)}")
     raise UsageError(
         f"there is no command {program!r}: it looks like several words", f"phalanx submit -- {' '.join(command)}"
     )
+
+
+def _refuse_line(line: str) -> None:
+    """A whole line in one word: without anything of the shell's in it, words and variables as we take them."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = []
+    plain = bool(words) and not _OF_A_SHELL.search(line)
+    count = next((at for at, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    if plain and 0 < count < len(words):
+        raise UsageError(f"{line!r} sets a variable, which only a shell does", _with_env(words[:count], words[count:]))
+    why = f"{line!r} is a line for a shell, and is not run by one"
+    raise UsageError(why, f"phalanx submit -- bash -c {shlex.quote(line)}")
+
+
+def _with_env(settings: Sequence[str], rest: Sequence[str]) -> str:
+    options = " ".join(f"--env {shlex.quote(word)}" for word in settings)
+    return f"phalanx submit {options} -- {shlex.join(rest) if rest else 'COMMAND'}"
 
 
 def find_program(program: str, env: Mapping[str, str], cwd: str) -> Path | None:
@@ -118,21 +137,21 @@ def find_program(program: str, env: Mapping[str, str], cwd: str) -> Path | None:
     return None
 
 
-def _check_file(file: Path, command: Sequence[str]) -> None:
+def _check_file(file: Path, command: Sequence[str], cwd: str) -> None:
     program = command[0]
     if not os.path.exists(file):  # noqa: PTH110 - also where a folder on the way may not be searched
         raise UsageError(f"there is no file {program}", "write the path of a program, or its name if it is on the PATH")
     if file.is_dir():
         raise UsageError(f"{program} is a directory, not a program", "name a program in it")
     if not os.access(file, os.X_OK):
-        raise UsageError(f"{program} is not executable", _how_to_start(command))
+        raise UsageError(f"{program} is not executable", _how_to_start(command, cwd))
 
 
 def _refuse_missing(command: Sequence[str], cwd: str) -> None:
     program = command[0]
     if os.path.isfile(Path(cwd) / program):  # noqa: PTH113 - as above
         raise UsageError(
-            f"there is no command {program!r} on the PATH, but a file of that name", _how_to_start(command)
+            f"there is no command {program!r} on the PATH, but a file of that name", _how_to_start(command, cwd)
         )
     raise UsageError(
         f"there is no command {program!r} on the PATH of this job",
@@ -140,10 +159,25 @@ def _refuse_missing(command: Sequence[str], cwd: str) -> None:
     )
 
 
-def _how_to_start(command: Sequence[str]) -> str:
-    program = command[0]
-    starter = "python" if program.endswith(".py") else "sh"
-    return f"phalanx submit -- {starter} {shlex.join(command)}"
+def _how_to_start(command: Sequence[str], cwd: str) -> str:
+    """By its path if it can be run, else by the interpreter that it names, else by what its name ends in."""
+    program, file = command[0], Path(cwd) / command[0]
+    if os.access(file, os.X_OK):
+        return f"phalanx submit -- {shlex.join([f'./{program}', *command[1:]])}"
+    try:
+        with file.open("rb") as script:
+            first = script.readline(_LINE_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        first = ""
+    words = first[2:].split(None, 1) if first.startswith("#!") else []
+    if words and PurePosixPath(words[0]).name == "env" and words[1:]:
+        words = words[1].removeprefix("-S ").split()
+    known = {".py": "python", ".bash": "bash", ".zsh": "zsh"}
+    starter = words or [known.get(file.suffix, "sh")]
+    # As people type it: what is first on the path is nearly always the same.
+    if starter[0] == f"/bin/{PurePosixPath(starter[0]).name}" or starter[0].startswith("/usr/bin/"):
+        starter = [PurePosixPath(starter[0]).name, *starter[1:]]
+    return f"phalanx submit -- {shlex.join([*starter, *command])}"
 
 
 def _check_size(env: Mapping[str, str]) -> None:

@@ -7,26 +7,21 @@ import re
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path, PurePosixPath
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.environment import check_command, choose_cwd, choose_env
-from phalanx.client.launchers import after_wrappers
 from phalanx.client.shape import choose_shape
-from phalanx.client.times import begin_of, length_of, seconds_of, until_of
+from phalanx.client.times import begin_of, length_of, parse_instant, seconds_of, until_of
+from phalanx.client.wrappers import NAME_CHARS_MAX, REFERENCE, name_of
 
 ARRAY_MOST: Final = 100_000
-NAME_CHARS_MAX: Final = 128
 #: Key of a job on its way: a queue that may or may not be there, which only the daemon can tell.
 PARTITION: Final = "partition"
 _PRIORITY_MOST: Final = 1_000_000_000
 _BLOCK = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
-#: Programs whose script names a job better than they do.
-#: What every verb reads as something else than a name: `36-39`, `36,40`, `sweep[3]`, and `any:` of --after.
-_REFERENCE = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*|.*\[[^\[\]]*\]|(?:any|ok):.*", re.DOTALL)
-_INTERPRETER = re.compile(r"python[0-9.]*|sh|bash|zsh|uv|torchrun|accelerate|deepspeed")
-_SCRIPTS: Final = (".py", ".sh", ".bash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +71,7 @@ def make_submissions(
     cwd = choose_cwd(wish.cwd)
     env = choose_env(environ, wish.env, clean=wish.clean_env, notes=notes)
     check_command(command, env, cwd)
+    _tell_of_times(wish, notes)
     shape = choose_shape(
         wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=command, cwd=cwd, notes=notes
     )  # fmt: skip
@@ -86,6 +82,17 @@ def make_submissions(
         **options_of(wish),
     }
     return spread(job, wish.array)
+
+
+def _tell_of_times(wish: JobRequest, notes: list[str]) -> None:
+    """What can be done and cannot be meant."""
+    begin = parse_instant(wish.begin.strip()) if wish.begin else None
+    if begin is not None and begin < datetime.now(UTC):
+        notes.append(f"--begin {wish.begin} is over already: it starts as soon as there is room")
+    if wish.warn and wish.kill_after:
+        before_s, after_s = parse_warning(wish.warn)["before_s"], seconds_of(wish.kill_after, "--kill-after")
+        if before_s >= after_s:
+            notes.append(f"--warn {wish.warn} is no shorter than --kill-after {wish.kill_after}: it comes at the start")
 
 
 def spread(job: dict[str, Any], array: str | None) -> list[dict[str, Any]]:
@@ -159,17 +166,6 @@ def settle_partition(job: dict[str, Any], queues: Collection[str], notes: list[s
     return {**rest, "gang": {**rest["gang"], "queue": queue}}
 
 
-def name_of(command: Sequence[str]) -> str:
-    """What a job is called that has no name: its script, else its program."""
-    words = [PurePosixPath(word).name for word in after_wrappers(command) if word]
-    found = words[0] if words else ""
-    if _INTERPRETER.fullmatch(found):
-        script = next((word for word in words[1:] if word.endswith(_SCRIPTS)), "")
-        found = script.rpartition(".")[0] or found
-    kept = re.sub(r"[^\w.+@:-]+", "-", found).strip("-")[:NAME_CHARS_MAX]
-    return f"job-{kept}" if not kept or kept.isdecimal() or _REFERENCE.fullmatch(kept) else kept
-
-
 def check_name(name: str) -> str:
     """A name that fits into one line of a listing."""
     if not name.strip():
@@ -182,7 +178,7 @@ def check_name(name: str) -> str:
         raise UsageError(f"--name {name!r} has spaces at its ends", f"write --name {name.strip()!r}")
     if name.isdecimal() or name == "-":
         raise UsageError(f"--name {name} could be taken for a job's id", "write a name with a letter in it")
-    if _REFERENCE.fullmatch(name):
+    if REFERENCE.fullmatch(name):
         hint = "write a name without brackets, commas or any: before it, and with a letter in it"
         raise UsageError(f"--name {name!r} could be taken for other jobs: ids, or elements of an array", hint)
     if len(name) > NAME_CHARS_MAX:

@@ -55,15 +55,20 @@ def _choose_starts(called: CalledLauncher, gpus: str, notes: list[str]) -> str |
         )
         return None
     if not called.sure:
-        if gpus != "1":
+        if _is_several(gpus):
             notes.append(
                 f"{called.within} seems to call {called.launcher}, which starts its own ranks, and is started once "
                 f"per GPU; for one start with all of them: -n 1 -g {gpus}"
             )
         return None
-    if gpus != "1":
+    if _is_several(gpus):
         notes.append(f"{called} starts its own ranks: one member with {gpus} GPUs (-n 1; per GPU: -n {gpus})")
     return "1"
+
+
+def _is_several(gpus: str) -> bool:
+    """Whether once and once per GPU are two things: they are one of a share, and of a single GPU."""
+    return bool(_AMOUNT.fullmatch(gpus)) and float(gpus) > 1
 
 
 def shape_text(gang: Mapping[str, Any], *, times: str = "×") -> str:

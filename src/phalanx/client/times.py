@@ -13,6 +13,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h|d|w)\s*")
 _PLAIN = re.compile(r"\d+(?:\.\d*)?|\.\d+")
 _COLONS = re.compile(r"(?:(\d+)-)?(\d{1,3}):(\d{2}):(\d{2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_DATE: Final = "2026-11-16T09:00"
 _LONGEST_S: Final = 100 * 365 * 86400
 
 
@@ -50,10 +51,15 @@ def until_of(text: str, option: str = "--deadline") -> str:
     """A deadline as a length from now, given as one or as an instant."""
     instant = parse_instant(text.strip())
     if instant is None:
-        return length_of(text.removeprefix("+"), option)
+        bare = text.strip().removeprefix("+")
+        if _length(bare) is None:
+            raise UsageError(
+                f"{option} {text!r} is neither a length nor an instant", f"write {option} 6h, 18:30 or {_DATE}"
+            )
+        return length_of(bare, option)
     left = (instant - datetime.now(UTC)).total_seconds()
     if left <= 0:
-        raise UsageError(f"{option} {text!r} is over already", f"write {option} 6h, or an instant to come")
+        raise UsageError(f"{option} {text!r} is over already", f"write {option} 6h, or an instant to come: 18:30")
     return f"{left:.3f}s"
 
 

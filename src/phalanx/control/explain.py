@@ -23,7 +23,7 @@ from phalanx.model.plan import DateVerdict, Plan, Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import units_per_whole
 from phalanx.model.snapshot import Snapshot
-from phalanx.words import size_text
+from phalanx.words import say_one, size_text
 
 Told = tuple[Code, str, int, int]  # code, sentence, needed, available
 
@@ -155,7 +155,7 @@ class Teller:
         # it was is not in the verdict, so the sentence names both.
         if code is Code.RESERVED and any(each.promised for each in self.dates.values()):
             return "would fit, but would delay a gang that has a reservation or was promised its date"
-        return SENTENCES[code].format(
+        sentence = SENTENCES[code].format(
             needed=needed,
             available=available,
             needed_s=needed / 1e6,
@@ -165,6 +165,7 @@ class Teller:
             queue=gang.queue,
             user=gang.user,
         )
+        return say_one(sentence) if needed == 1 else sentence
 
     def _infeasible(self, row: int, needed: int, available: int) -> str:
         """Why not even an empty cluster would do, with the number that is missing."""
@@ -180,7 +181,8 @@ class Teller:
             if too_large is not None:
                 return too_large
         where = _where(self.snapshot.fleet, form)
-        return f"can never run here: {where} holds {available} of {needed} members even when empty"
+        told = f"can never run here: {where} holds {available} of {needed} members even when empty"
+        return say_one(told) if needed == 1 else told
 
     def _over_empty_limit(self, row: int, form: Form) -> str | None:
         pending, fleet = self.snapshot.pending, self.snapshot.fleet

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from phalanx.control.instructions import SeatChange
 from phalanx.engine.explain_surplus import Surplus
 from phalanx.model.plan import Cause, Grounds
+from phalanx.words import count_members
 
 _SECOND_US = 1_000_000
 _NO_GROUNDS = Grounds()
@@ -91,7 +92,7 @@ def say_surplus(
         told.append(f"it was resized a moment ago and rests until {moment_of(surplus.rests_until_us)}")
     if surplus.next is not None:
         step = surplus.next
-        told.append(f"its next step, to {step.members} members, would save {say_span(step.saves_us)}")
+        told.append(f"its next step, to {count_members(step.members)}, would save {say_span(step.saves_us)}")
         told.append(f"{_say_who(step.before, name_of)} before it")
     # At its largest there is nothing to say: nobody asks why it does not get more.
     elif surplus.members < most:
@@ -106,7 +107,10 @@ def _say_share(surplus: Surplus, moment_of: Callable[[int], str]) -> str:
     # Said before what it has: no size would change it, and people should not wait for one.
     if not surplus.needs:
         return f"{date} is out of reach at every size"
-    had, lacks = f"{date} needs {surplus.needs} members; it has {surplus.members}", surplus.needs - surplus.members
+    had, lacks = (
+        f"{date} needs {count_members(surplus.needs)}; it has {surplus.members}",
+        surplus.needs - surplus.members,
+    )
     if lacks <= 0:
         return had
     # Before the rest: what is on its way was somebody's surplus, so that rights and room have been found.

@@ -206,6 +206,9 @@ def test_what_else_is_refused(daemon):
         with pytest.raises(UsageError, match=why):
             phalanx.submit(**keywords)
     assert daemon.requests == []
+    with pytest.raises(UsageError) as bad:
+        phalanx.submit(["true"], foo=3)
+    assert "array" not in bad.value.hint, "it would be refused the next time"
     with pytest.raises(AttributeError):
         _ = phalanx.nothing
 
@@ -271,3 +274,11 @@ def test_a_card_for_notebooks_escapes_names(daemon, canned):
 def test_the_other_end_says_what_it_needs(capsys):
     assert call([]) == 2
     assert "MODULE:FUNCTION" in capsys.readouterr().err
+
+
+def test_a_line_for_the_shell_is_called_after_what_it_runs(daemon):
+    """All of them were called `sh`."""
+    daemon.answer("POST", "/v1/jobs", {"id": 9, "name": "x", "state": "pending", "eta": None})
+    for line, name in (("nosuchcmd", "nosuchcmd"), ("cd /tmp && python train.py | tee log", "train")):
+        phalanx.submit(line, gpus=1)
+        assert daemon.sent("POST", "/v1/jobs")[-1].body["name"] == name

@@ -1,5 +1,6 @@
 """Every way a verb can be used wrongly: the exact words, the next command, the exit code, and nothing sent."""
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -74,6 +75,39 @@ USAGE = {
         "there is no command 'plain.py' on the PATH, but a file of that name",
         "phalanx submit -g 2 -- python plain.py --lr 3",
     ),
+    "'FOO=1 python x.py'": (
+        "'FOO=1 python x.py' sets a variable, which only a shell does",
+        "phalanx submit --env FOO=1 -- python x.py",
+    ),
+    "-g 2 'A=1 B=2 python x.py --lr 3'": (
+        "'A=1 B=2 python x.py --lr 3' sets a variable, which only a shell does",
+        "phalanx submit -g 2 --env A=1 --env B=2 -- python x.py --lr 3",
+    ),
+    "'FOO=1 python x.py > log'": (
+        "'FOO=1 python x.py > log' is a line for a shell, and is not run by one",
+        "phalanx submit -- bash -c 'FOO=1 python x.py > log'",
+    ),
+    "'FOO=$HOME'": (
+        "FOO=$HOME sets a variable, which only a shell does",
+        "phalanx submit --env 'FOO=$HOME' -- COMMAND",
+    ),
+    "./bash.sh -x": ("./bash.sh is not executable", "phalanx submit -- bash ./bash.sh -x"),
+    "./env.sh": ("./env.sh is not executable", "phalanx submit -- zsh -f ./env.sh"),
+    "./own.sh": ("./own.sh is not executable", "phalanx submit -- /opt/my/sh -e ./own.sh"),
+    "./bare.sh": ("./bare.sh is not executable", "phalanx submit -- sh ./bare.sh"),
+    "./bare.bash": ("./bare.bash is not executable", "phalanx submit -- bash ./bare.bash"),
+    "bash.sh": (
+        "there is no command 'bash.sh' on the PATH, but a file of that name",
+        "phalanx submit -- bash bash.sh",
+    ),
+    "-g 2 pipe.sh a": (
+        "there is no command 'pipe.sh' on the PATH, but a file of that name",
+        "phalanx submit -g 2 -- ./pipe.sh a",
+    ),
+    "--deadline soon true": (
+        "--deadline 'soon' is neither a length nor an instant",
+        "write --deadline 6h, 18:30 or 2026-11-16T09:00",
+    ),
     ".": ("there is no command '.' on the PATH of this job", "check the spelling"),
     "./": ("./ is a directory, not a program", "name a program in it"),
     "--cwd nowhere true": ("--cwd nowhere: does not exist", "name a directory that is there"),
@@ -95,7 +129,7 @@ USAGE = {
     "--begin 25:00 true": ("--begin '25:00' is no instant", "write --begin +10m, 18:30 or 2026-11-16T09:00"),
     "--deadline 2001-01-01T00:00 true": (
         "--deadline '2001-01-01T00:00' is over already",
-        "write --deadline 6h, or an instant to come",
+        "write --deadline 6h, or an instant to come: 18:30",
     ),
     "--warn USR1@60s true": ("--warn is a signal before a kill, and nothing is to be killed", "add --kill-after 2h"),
     "--kill-after 1h --warn FOO@60s true": ("there is no signal 'FOO'", "write --warn USR1@60s"),
@@ -123,6 +157,10 @@ USAGE = {
     "--priority 9999999999 true": ("--priority 9999999999 is out of bounds", "write one between ±1,000,000,000"),
     "missing.yaml": ("missing.yaml: cannot be read: No such file or directory", "name a file that is there"),
     "typo.yaml": ("typo.yaml: line 3: has the unknown key 'ech'; did you mean each?", "mend the file"),
+    "typo.yaml --json": (
+        "typo.yaml is a file of gangs, and what stands behind it is for nobody: --json",
+        "write options before it: phalanx submit --json typo.yaml",
+    ),
     "--each true": (
         "--each reads commands from standard input, and there is one on the line too",
         "keep one of them",
@@ -136,6 +174,10 @@ USAGE = {
 def test_submit_refuses(daemon, phalanx, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Path("plain.py").write_text("print(1)\n")
+    heads = {"bash.sh": "#!/bin/bash", "env.sh": "#!/usr/bin/env -S zsh -f", "own.sh": "#! /opt/my/sh -e"}
+    for name, head in {**heads, "bare.sh": "", "bare.bash": "", "pipe.sh": "#!/bin/bash"}.items():
+        Path(name).write_text(f"{head}\nsleep 1\n")
+    Path("pipe.sh").chmod(0o755)
     Path("typo.yaml").write_text("name: A\nmembers: 4\nech: {gpu: 1}\ncommand: [python, plain.py]\n")
     done = phalanx("submit", *shlex.split(words))
     message, hint = USAGE[words]
@@ -296,3 +338,65 @@ def test_other_verbs_refuse(daemon, phalanx, words):
     assert done.stderr.splitlines()[0] == f"phalanx: error: {VERBS[words]}"
     assert done.stderr.splitlines()[1].startswith("  next: ")
     assert (done.exit_code, daemon.requests) == (2, [])
+
+
+#: What is typed about a job, and the next command, about the same one.
+ABOUT_A_JOB = {
+    "edit 43": "phalanx edit 43 --priority 5; phalanx edit --help",
+    "resize el": "phalanx resize el 4, or phalanx resize el auto",
+    "resize el abc": "phalanx resize el 4, or phalanx resize el auto",
+    "resize 'arr[0-3]' abc": "phalanx resize 'arr[0-3]' 4, or phalanx resize 'arr[0-3]' auto",
+    "edit el --deadline soon": "write --deadline 6h, 18:30 or 2026-11-16T09:00",
+    "preempt el": "phalanx preempt --drill el, or phalanx cancel el",
+    "ps --state PENDING": "did you mean pending?",
+    "ps --state Runing,pending": "did you mean running?",
+    "run -g 1 --array 0-2 -- true --raw": "phalanx submit -g 1 --array 0-2 -- true --raw",
+    "run --raw -g 1 --array 0-2 true": "phalanx submit -g 1 --array 0-2 true",
+}
+
+
+@pytest.mark.parametrize("words", ABOUT_A_JOB)
+def test_the_next_command_is_about_what_was_typed(daemon, phalanx, words):
+    done = phalanx(*shlex.split(words))
+    assert done.stderr.splitlines()[1] == f"  next: {ABOUT_A_JOB[words]}"
+    assert (done.exit_code, daemon.requests) == (2, [])
+
+
+def test_a_deadline_that_is_too_early_names_the_deadline(daemon, phalanx):
+    why = "sleep: can never meet its deadline: it needs longer than that even alone on an empty cluster"
+    error = {"code": "infeasible", "message": why, "hint": "ask for less, or look at what there is: phalanx nodes"}
+    daemon.answer("POST", "/v1/jobs", {"error": error}, status=422)
+    done = phalanx("submit", "--time", "2h", "--deadline", "5m", "sleep", "1")
+    assert done.stderr.splitlines()[1] == "  next: write a later --deadline, or a shorter --time if it needs less"
+
+
+def test_what_a_pending_job_asks_for_is_taken_back(telling, phalanx):
+    """The API knew null for all of them, and the command line only of a topology."""
+    telling.answer("PATCH", "/v1/jobs/2", {"id": 2, "name": "sft", "state": "pending"})
+    done = phalanx("edit", "2", "--deadline", "none", "--kill-after", "none", "--time", "none", "--topology", "none")
+    (request,) = telling.sent("PATCH", "/v1/jobs/2")
+    assert request.body == dict.fromkeys(("deadline", "kill_after", "walltime", "topology"))
+    assert "changed: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("--policy nosuch", "there is no policy 'nosuch'", "docs/policies.md"),
+        ("--remove-nodes nosuch", "--remove-nodes: there is no node 'nosuch'", "phalanx nodes"),
+        ("--cancel tr", "--cancel: 'tr' (job 5) has failed already", "phalanx ps -a"),
+        ("--cancel old", "--cancel: 'old' (job 4) has ended already", "phalanx ps -a"),
+        ("--cancel 5", "--cancel: '5' has failed already", "phalanx ps -a"),
+    ],
+)
+def test_what_if_names_what_was_typed_and_the_next_step(telling, phalanx, canned, tmp_path, words, said, hint):
+    state = tmp_path / "state.json"
+    made = phalanx("what-if", "--from", "examples/tenants.yaml", "--at", "1h", "--policy", "fair", "-o", state)
+    assert made.exit_code == 0, made.output
+    telling.answer("GET", "/v1/state", {**json.loads(state.read_text()), "ended": {"5": "failed"}})
+    for word, number in (("tr", 5), ("5", 5), ("old", 4)):
+        telling.answer("GET", f"/v1/jobs/{word}", canned.detail(canned.row(id=number)))
+    done = phalanx("what-if", *words.split())
+    assert said in done.stderr.splitlines()[0]
+    assert done.stderr.splitlines()[1] == f"  next: {hint}"
+    assert json.loads(phalanx("what-if", *words.split(), "--json").stderr)["error"]["hint"] == hint

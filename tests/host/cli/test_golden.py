@@ -25,13 +25,13 @@ TABLES = {
     "ps -o wide": """\
 ID  NAME                    USER  QUEUE    STATE    PRIORITY  GPUS  MEMBERS  SUBMITTED  TIME  ATTEMPT  EXIT_CODE  DEVICES                  REASON    INFO
  1  train                   ada   default  running         0     4        4  08:30:00    20m        1          -  GPU-0 GPU-1 GPU-2 GPU-3  -         box: GPU 0-3
- 2  sft                     ada   default  pending         0     2      2:8  08:30:00    41m        0          -  -                        Capacity  starts about 10:05 (Capacity)
- 3  evil\\x1b[31m\\u202ename  ada   default  failed          0     4        4  08:30:00    20m        1          1  -                        -         exit 1
  4  go                      bob   default  running         0     4        4  08:30:00    20m        1          -  GPU-0 GPU-1 GPU-2 GPU-3  -         box: GPU 4-7  [####......] 40% 0.5/s 2m left
 10  sweep                   ada   default  running         0     1        1  08:30:00    20m        1          -  -                        -         box: GPU 0-3
 11  sweep                   ada   default  running         0     1        1  08:30:00    20m        1          -  -                        -         box: GPU 0-3
+ 2  sft                     ada   default  pending         0     2      2:8  08:30:00    41m        0          -  -                        Capacity  starts about 10:05 (Capacity)
 12  sweep                   ada   default  pending         0     1        1  08:30:00    10m        1          -  -                        -         box: GPU 0-3
 13  sweep                   ada   default  pending         0     1        1  08:30:00    10m        1          -  -                        -         box: GPU 0-3
+ 3  evil\\x1b[31m\\u202ename  ada   default  failed          0     4        4  08:30:00    20m        1          1  -                        -         exit 1
 """,
     "ps --columns id,state,eta": """\
    ID  STATE    ETA
@@ -274,6 +274,14 @@ def test_an_empty_list_says_so_beside_the_output(telling, phalanx):
     telling.answer("GET", "/v1/jobs", {"schema": "phalanx.jobs/1", "jobs": []})
     done = phalanx("ps")
     assert (done.stdout, done.stderr) == ("", "no jobs of yours\n"), "and nowhere any"
+    for words, said in {
+        "-a": "no jobs",
+        "-u nosuch": "no jobs of user nosuch",
+        "-q nosuch": "no jobs of yours in queue nosuch; phalanx queues lists the queues",
+        "-a -q nosuch --name x": "no jobs called x in queue nosuch; phalanx queues lists the queues",
+        "-s failed": "no jobs of yours in state failed",
+    }.items():
+        assert phalanx("ps", *words.split()).stderr == f"{said}\n"
     assert json.loads(phalanx("ps", "-o", "json").stdout) == []
     assert phalanx("ps", "-o", "csv").stdout.count("\n") == 1
 
@@ -295,7 +303,21 @@ def test_an_empty_list_names_the_option_that_helps(monkeypatch, seen_with, words
 
 
 def test_filters_are_the_daemon_s_affair(telling, phalanx):
-    phalanx("ps", "-a", "--state", "pending,failed", "--queue", "q", "--user", "ada", "--name", "a b&c", "--limit", "5")
+    phalanx(
+        "ps",
+        "-a",
+        "--state",
+        "pending,failed",
+        "--queue",
+        "q",
+        "--user",
+        "ada",
+        "--name",
+        "a b&c",
+        "--limit",
+        "5",
+        "--json",
+    )
     (request,) = telling.sent("GET", "/v1/jobs")
     assert request.query == "all=1&state=pending,failed&queue=q&user=ada&name=a%20b%26c&finished=1&limit=5"
     phalanx("ps")
@@ -384,3 +406,76 @@ def test_what_means_several_jobs_is_done_to_each(telling, phalanx, canned):
     telling.answer("POST", "/v1/jobs/1/resize", canned.PENDING)
     telling.answer("POST", "/v1/jobs/3/resize", canned.PENDING)
     assert phalanx("resize", "sweep", "4").stdout.count("will start with 4") == 2
+
+
+def test_a_limit_counts_lines_in_the_order_in_which_they_are_shown(telling, phalanx):
+    """`--limit 1` showed a job that waits, and not the one that runs."""
+    shown = phalanx("ps", "--limit", "3", "--columns", "id", "--no-headers").stdout
+    assert shown.split() == ["1", "4", "10-13"]
+    shown = phalanx("ps", "-o", "wide", "--limit", "2", "--columns", "id", "--no-headers").stdout
+    assert shown.split() == ["1", "4"]
+
+
+NARROW = (
+    *("ps", "ps -a", "ps -o wide", "nodes", "queues", "share", "gantt", "top --once", "why 214", "why 1", "why 3"),
+    "ps --columns id,name,state,eta",
+)
+
+
+@pytest.mark.parametrize("words", NARROW)
+@pytest.mark.parametrize("there", [60, 80])
+def test_what_is_read_on_a_narrow_terminal_fits_it(telling, phalanx, canned, monkeypatch, words, there):
+    from phalanx.cli.host.text import width
+
+    many = [
+        canned.row(id=number, name="arr", array=f"arr[{number - 28}]", array_key="0/x", state="running", gpus=1.0)
+        for number in (28, 29, 30, 31, 33, 34, 35, 36, 37)
+    ]
+    jobs = telling.table["GET", "/v1/jobs"].body["jobs"]
+    telling.answer("GET", "/v1/jobs", {"schema": "phalanx.jobs/1", "jobs": [*jobs, *many]})
+    for module in ("listing", "gantt", "top"):
+        monkeypatch.setattr(f"phalanx.cli.host.{module}.terminal_columns", lambda: there)
+    shown = phalanx(*words.split()).stdout.splitlines()
+    if words == "ps -o wide":
+        return  # all columns were asked for: it is for scrolling sideways
+    commands = ("phalanx ",)  # a command that somebody copies stays whole
+    assert [line for line in shown if width(line) > there and not any(word in line for word in commands)] == []
+
+
+def test_columns_says_how_wide_a_terminal_is(monkeypatch):
+    """On a terminal of 60, and nowhere else."""
+    import os
+
+    from phalanx.cli.host.listing import terminal_columns, wrap
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_columns() is None
+    monkeypatch.setattr(os, "get_terminal_size", lambda handle: os.terminal_size((100, 40)))
+    monkeypatch.setattr("sys.stdout.fileno", lambda: 1)
+    assert terminal_columns() == 100
+    monkeypatch.setenv("COLUMNS", "60")
+    assert terminal_columns() == 60
+    assert wrap("  LABEL  some words that go on", 20, 9) == ["  LABEL  some words", "         that go on"]
+    assert wrap("short", 20, 9) == ["short"]
+
+
+def test_an_edit_is_told_as_it_was_meant(telling, phalanx, canned):
+    """`--deadline 18:30` was shown as `deadline:34200.123s`."""
+    what = {"deadline": "34200.123s", "walltime": "5400s", "kill_after": None, "priority": 3, "name": "s"}
+    history = [{"seq": 1, "at": canned.at("09:00:00"), "job": 1, "event": "edit", "data": {"by": "ada", "what": what}}]
+    telling.answer("GET", "/v1/jobs/1", {**canned.detail(canned.row()), "history": history})
+    shown = phalanx("show", "1").stdout
+    assert "by ada, what deadline:18:30:00 walltime:1h30m kill after:none priority:3 name:s" in shown.replace("_", " ")
+
+
+def test_grace_is_shown_where_it_is_not_the_usual_one(telling, phalanx, canned):
+    detail = canned.detail(canned.row())
+    telling.answer("GET", "/v1/jobs/1", {**detail, "asked": {**detail["asked"], "grace_s": 45.0}})
+    assert "\n  grace       45s\n" in phalanx("show", "1").stdout
+
+
+def test_a_dry_run_gives_nobody_an_id(telling, phalanx, canned):
+    jobs = [{"id": 0, "name": "s3", "state": "pending", "eta": None, "reason": None} for _ in range(3)]
+    telling.answer("POST", "/v1/jobs", {"jobs": jobs})
+    shown = phalanx("submit", "--dry-run", "--array", "0-2", "--name", "s3", "true").stdout
+    assert shown == "3 jobs  s3  pending  1 rank × 1 GPU each\n(dry run: nothing was submitted)\n"

@@ -1,5 +1,7 @@
 """The command line as programs and pipes use it: JSON under both names, errors as JSON, a reader that goes away."""
 
+import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from importlib import import_module
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from phalanx.cli import _VERBS, main
 
@@ -119,3 +122,131 @@ def test_what_was_refused_alone_prints_no_null(telling, phalanx):
     telling.answer("POST", "/v1/cancel", {"jobs": [], "refused": [{"ref": "9", "error": error}]})
     done = phalanx("cancel", "9", "--json")
     assert (done.stdout, json.loads(done.stderr), done.exit_code) == ("", {"error": error}, 2)
+
+
+# ---- notes
+
+
+SLURM = (
+    "#!/bin/bash\n#SBATCH --ntasks=2\n#SBATCH --mail-user=a@b\n#SBATCH --qos=high\n#SBATCH --partition=gpu\nsrun x\n"
+)
+
+
+def test_notes_are_in_the_object_where_json_was_asked_for(telling, phalanx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slurm.sh").write_text(SLURM)
+    accepted = {"id": 7, "name": "a", "state": "running", "eta": None, "reason": None, "warnings": ["of the daemon"]}
+    telling.answer("POST", "/v1/jobs", accepted)
+    done = phalanx("submit", "slurm.sh")
+    told = [line.removeprefix("phalanx: note: ") for line in done.stderr.splitlines()]
+    assert len(told) >= 5
+    assert "--partition=gpu is no queue here" in done.stderr
+    done = phalanx("submit", "--json", "--dry-run", "slurm.sh")
+    assert (json.loads(done.stdout)["warnings"], done.stderr) == (told, "")
+    telling.answer("POST", "/v1/jobs", {"jobs": [accepted, {**accepted, "warnings": []}]})
+    done = phalanx("submit", "--json", "--array", "0-1", "slurm.sh")
+    assert ([job["warnings"] for job in json.loads(done.stdout)], done.stderr) == ([told, []], "")
+    done = phalanx("submit", "-o", "jsonl", "--array", "0-1", "slurm.sh")
+    assert (json.loads(done.stdout.splitlines()[0])["warnings"], done.stderr) == (told, "")
+
+
+def test_a_machine_without_gpus_is_told_of_fake_ones(telling, phalanx, canned):
+    status = {**canned.STATUS, "gpus": {"total": 0.0}, "fake": False}
+    telling.answer("GET", "/v1/status", status)
+    said = "there are no GPUs here; to try it with made-up ones: phalanx down && phalanx up --fake-gpus 8"
+    for verb in ("status", "up"):
+        assert phalanx(verb).stderr == f"phalanx: note: {said}\n"
+        done = phalanx(verb, "--json")
+        assert (json.loads(done.stdout), done.stderr) == ({**status, "warnings": [said]}, "")
+    telling.answer("GET", "/v1/status", canned.STATUS)
+    assert "warnings" not in json.loads(phalanx("status", "--json").stdout)
+
+
+def test_notes_beside_lists_and_streams_are_json_too(home, phalanx):
+    from phalanx.frontends.host.clock import HostClock
+    from phalanx.frontends.host.store import open_store
+
+    asyncio.run(open_store(home, clock=HostClock()).close())
+    said = f"the daemon is down; this is what {home} says (phalanx up starts it)"
+    assert phalanx("report").stderr.startswith(f"phalanx: note: {said}\n")
+    done = phalanx("report", "--json")
+    assert (json.loads(done.stdout), json.loads(done.stderr)) == ([], {"warning": said})
+    done = phalanx("report", "eta", "--json")
+    assert (json.loads(done.stdout)["warnings"], done.stderr) == ([said], "")
+    first, second = phalanx("logs", "1", "-o", "jsonl").stderr.splitlines()
+    assert (json.loads(first), json.loads(second)["error"]["code"]) == ({"warning": said}, "not_found")
+
+
+# ---- where --json stands, and what it says of words that cannot be read
+
+
+def test_json_may_stand_before_the_verb(telling, phalanx):
+    for words in ("ps", "report eta", "config show", "nodes", "show 1"):
+        for said in (["--json"], ["-o", "json"], ["-ojson"], ["--output=json"]):
+            assert phalanx(*said, *words.split()).stdout == phalanx(*words.split(), "--json").stdout, words
+    done = phalanx("--json", "submit", "--dry-run", "--", "env", "--json")
+    assert json.loads(done.stdout)["id"] == 7
+    assert telling.sent("POST", "/v1/jobs")[-1].body["run"]["command"] == ["env", "--json"]
+    assert json.loads(phalanx("--json", "show", "77").stderr)["error"]["code"] == "not_found"
+    assert phalanx("--version", "ps").stdout.startswith("phalanx, version ")
+
+
+UNREADABLE = {
+    "ps --json --colums id": "phalanx ps --help",
+    "--json ps --limit x": "phalanx ps --help",
+    "report eta --json --bye": "phalanx report eta --help",
+    "--json psx": "phalanx --help",
+    "psx --json": "phalanx --help",
+    "show --json": "phalanx show --help",
+}
+
+
+@pytest.mark.parametrize("words", UNREADABLE)
+def test_words_that_cannot_be_read_have_a_next_step_too(home, words):
+    done = CliRunner().invoke(main, words.split(), prog_name="phalanx")
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["hint"], done.exit_code) == ("usage", UNREADABLE[words], 2)
+    assert error["message"]
+
+
+def test_streams_take_json_for_jsonl(telling, phalanx, canned):
+    telling.answer("GET", "/v1/jobs/1", canned.detail(canned.row(state="completed")))
+    telling.answer("GET", "/v1/jobs/1/logs", b"a\nb\n", **{"X-Phalanx-Ranks": "1", "X-Phalanx-Offset": "4"})
+    for verb in ("logs", "events", "run"):
+        assert "json is jsonl here: a line for each" in phalanx(verb, "--help").stdout.replace("\n", " ").replace(
+            "  ", ""
+        )
+    assert phalanx("logs", "1", "-o", "xml").exit_code == 2
+
+
+# ---- what the system refuses
+
+
+def test_only_what_cannot_be_written_is_told_so(home, monkeypatch, phalanx):
+    """An interpreter that its user may not run was "cannot write the output"."""
+    from phalanx.client import daemon_starting
+
+    def refuse(command, log):
+        raise PermissionError(13, "Permission denied", command[0])
+
+    monkeypatch.setattr(daemon_starting, "spawn_daemon", refuse)
+    done = phalanx("up")
+    why = f"the daemon cannot be started: {sys.executable}: Permission denied"
+    assert done.stderr == f"phalanx: error: {why}\n  next: install phalanx where you may run it: docs/install.md\n"
+    assert done.exit_code == 5
+
+    def fail(*args, **more):
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr("phalanx.cli.host.ps.read_rows", fail)
+    monkeypatch.setattr("phalanx.cli.host.ps.talking", lambda: contextlib.nullcontext(None))
+    done = phalanx("ps")
+    assert done.stderr == "phalanx: error: /somewhere: Permission denied\n  next: phalanx doctor\n"
+    assert done.exit_code == 1
+
+
+def test_a_full_disk_under_the_output_is_told_so(telling):
+    line = f'{sys.executable} -c "{PHALANX}" ps > /dev/full'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "cannot write the output: No space left on device; make room or write elsewhere" in done.stderr

@@ -1,13 +1,17 @@
 """The verbs against the real daemon, as the first minutes of somebody who tries it."""
 
 import contextlib
+import http.client
 import json
 import os
 import re
+import shlex
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -332,3 +336,63 @@ def test_what_if_of_the_daemon_as_it_stands(box, home):
     assert json.loads(box("ps", "--json").stdout)[0]["state"] == "running", "nothing was changed"
     assert "there is no job 'nobody'" in box("what-if", "--cancel", "nobody", code=3).stderr
     assert "no number of GPUs" in box("what-if", "--submit", "-g nix", code=2).stderr
+
+
+def test_an_array_is_taken_in_whole_or_not_at_all(box, monkeypatch):
+    """With 20 KB of environment it was five requests: 8,980 elements were queued, and then the last was refused."""
+    monkeypatch.setenv("BIG", "x" * 20_000)
+    box("submit", "-g", 1, "--hold", "true")
+    done = box("submit", "-g", 1, "--hold", "--name", "arr", "--array", "0-9999", "true", code=1)
+    assert "would have 10001 jobs that have not ended, the most is 10000" in done.stderr
+    assert [row["id"] for row in json.loads(box("ps", "-a", "--json").stdout)] == [1]
+    told = json.loads(
+        box("submit", "-g", 1, "--hold", "--name", "arr", "--array", "0-99", "--json", "--", "env").stdout
+    )
+    assert [job["id"] for job in told] == list(range(2, 102))
+    box("release", 2, 101)
+    for job in (2, 101):
+        box("wait", job)
+        lines = box("logs", job).stdout.splitlines()
+        assert "BIG=" + "x" * 20_000 in lines
+        assert f"PHALANX_ARRAY_INDEX={job - 2}" in lines
+
+
+def ask(line, home, port, token):
+    """What a `curl` of the documents would be answered: the status, and the text."""
+    words = shlex.split(line)[1:]
+    headers = dict(words[at + 1].split(": ") for at, word in enumerate(words) if word == "-H")
+    url = urlsplit(words[-1])
+    if "--unix-socket" in words:
+        connection = http.client.HTTPConnection(url.netloc, timeout=30)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(home / "phalanx.sock"))
+    else:
+        connection = http.client.HTTPConnection(url.hostname, port, timeout=30)
+        headers["Authorization"] = f"Bearer {token}"
+    with contextlib.closing(connection):
+        connection.request("GET", url.path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_requests_and_job_files_in_documents_are_answered(box, home):
+    """The first example of the HTTP API was refused for its host, and the file of gangs for a gang without members."""
+    docs = Path(__file__).parents[3] / "docs"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    box("down")
+    box("up", "--tcp", f"127.0.0.1:{port}")
+    token = box("token", "issue", "--scope", "read").stdout.split()[0]
+    lines = re.findall(r"^curl .*", (docs / "http-api.md").read_text(), re.MULTILINE)
+    assert [ask(line, home, port, token)[0] for line in lines] == [200] * 2
+    _, metrics = ask(lines[0].replace("/v1/jobs", "/metrics"), home, port, token)
+    row = re.search(r"^\| `phalanx_gpus`.*", (docs / "metrics.md").read_text(), re.MULTILINE)[0]
+    states = set(re.findall(r'phalanx_gpus\{.*?state="(\w+)"', metrics))
+    assert states | {"allocated"} == set(
+        re.findall(r"\w+", row.partition("do:")[2].replace("(to jobs of a queue)", ""))
+    )
+    text = re.search(r"^```yaml\n(.*?)^```$", (docs / "job-files.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    (home.parent / "jobs.yaml").write_text(text.replace("python", sys.executable).replace("cpu: 4", "cpu: 1"))
+    told = json.loads(box("submit", "--dry-run", "--json", "jobs.yaml").stdout)
+    assert [(job["name"], job["state"]) for job in told] == [("data", "pending"), ("train", "pending")]

@@ -1,5 +1,6 @@
 """The daemon starts by itself, once, and a start that fails says why."""
 
+import json
 import os
 import select
 import signal
@@ -117,11 +118,64 @@ def test_up_down_up(stub, phalanx):
     assert len(stub) == 2
 
 
+#: What is typed while a daemon with four fake GPUs runs: the error, and the next command.
+BESIDE_A_DAEMON = {
+    "--real-gpus": (
+        "a daemon runs already, with 4 fake GPUs; options count when it starts",
+        "phalanx down && phalanx up --real-gpus; running jobs go on",
+    ),
+    "--fake-gpus 2 --real-gpus": (
+        "--fake-gpus 2 and --real-gpus cannot both be meant",
+        "phalanx up --fake-gpus 2, or phalanx up --real-gpus",
+    ),
+    "--policy easy": (
+        "a daemon runs already, with policy goodput; options count when it starts",
+        "phalanx down && phalanx up --policy easy; running jobs go on",
+    ),
+    "--policy nosuch": ("--policy names no policy: 'nosuch'; valid: ", "write another --policy; docs/settings.md"),
+    "--tcp 0.0.0.0:8480": ("--tcp must stay on this machine: 127.0.0.1", "write another --tcp; docs/settings.md"),
+    "--tcp 8480": ("--tcp must be an address and a port", "write another --tcp; docs/settings.md"),
+}
+
+
+@pytest.mark.parametrize("words", BESIDE_A_DAEMON)
+def test_up_beside_a_daemon(stub, phalanx, words):
+    """Nobody is advised to stop a daemon for one that could not start."""
+    assert phalanx("up", "--fake-gpus", "4").exit_code == 0
+    done = phalanx("up", *words.split())
+    said, following = BESIDE_A_DAEMON[words]
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"phalanx: error: {said}")
+    assert hint == f"  next: {following}"
+    assert done.exit_code in (1, 2)
+    assert len(stub) == 1
+
+
+def test_settings_that_cannot_be_used_are_named_by_every_verb_that_needs_them(home, phalanx):
+    """`up` said `phalanx doctor`, which found nothing failed; `config show` said `phalanx up`, which failed again."""
+    (home / "config.toml").write_text('policy = "nosuch"\n')
+    wrong = f"{home}/config.toml: policy names no policy: 'nosuch'"
+    mend = "mend it where it stands, then phalanx up"
+    done = phalanx("up")
+    assert wrong in done.stderr
+    assert f"  next: {mend}; its log is " in done.stderr
+    done = phalanx("config", "show")
+    assert wrong in done.stderr
+    assert f"  next: {mend}\n" in done.stderr
+    done = phalanx("doctor", "--json")
+    first = json.loads(done.stdout)[0]
+    assert (first["name"], first["level"], first["fix"], done.exit_code) == ("settings", "fail", mend, 1)
+    assert wrong in first["message"]
+    (home / "config.toml").unlink()
+    assert "next: phalanx up\n" in phalanx("config", "show").stderr
+    assert json.loads(phalanx("doctor", "--json").stdout)[0]["level"] == "ok"
+
+
 def test_flags_reach_the_daemon(stub, phalanx):
     import json
 
-    told = json.loads(phalanx("up", "--fake-gpus", "4", "--tcp", "127.0.0.1:0", "-o", "json").stdout)
-    assert told["words"][2:] == ["--fake-gpus", "4", "--tcp", "127.0.0.1:0"]
+    told = json.loads(phalanx("up", "--fake-gpus", "4", "--tcp", "127.0.0.1:8470", "-o", "json").stdout)
+    assert told["words"][2:] == ["--fake-gpus", "4", "--tcp", "127.0.0.1:8470"]
 
 
 def test_two_that_start_one_at_once_both_find_the_one_that_won(stub, home):

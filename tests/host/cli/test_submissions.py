@@ -3,14 +3,16 @@
 import io
 import json
 import os
+import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from phalanx.client.job_request import name_of
-from phalanx.client.launchers import find_launcher
+from phalanx.client.launchers import find_called_launcher, find_launcher
 from phalanx.client.shape import choose_shape
+from phalanx.client.wrappers import name_of
 
 SHAPES = {
     "-g 4": {"members": 4, "each": {"gpu": 1}},
@@ -165,13 +167,83 @@ def test_each_line_that_begins_with_a_launcher_has_its_own_shape(sent):
 
 
 def test_many_lines_go_in_few_requests(daemon, phalanx, monkeypatch):
-    monkeypatch.setattr("phalanx.cli.host.sending.PART_BYTES", 200_000)
+    monkeypatch.setattr("phalanx.cli.host.batches.SHARED_BYTES", 0)
+    monkeypatch.setattr("phalanx.cli.host.batches.PART_BYTES", 20_000)
     daemon.answer("POST", "/v1/jobs", accept)
     assert phalanx("submit", "--clean-env", "--each", text="true\n" * 1000).exit_code == 0
     requests = daemon.sent("POST", "/v1/jobs")
     assert 1 < len(requests) < 20
     assert sum(len(request.body["jobs"]) for request in requests) == 1000
     assert len({request.headers["idempotency-key"] for request in requests}) == len(requests)
+    assert all("env" in request.body["run"] for request in requests)
+
+
+def test_what_many_jobs_have_in_common_is_sent_once(daemon, phalanx, monkeypatch):
+    """2,300 elements with 20 KB of environment were a request; the next ones were another, which may be refused."""
+    monkeypatch.setenv("BIG", "x" * 20_000)
+    daemon.answer("POST", "/v1/jobs", accept)
+    assert phalanx("submit", "--name", "arr", "--array", "0-9999", "--", "true").exit_code == 0
+    (request,) = daemon.sent("POST", "/v1/jobs")
+    assert len(request.body["jobs"]) == 10_000
+    assert request.body["run"]["env"]["BIG"] == "x" * 20_000
+    assert request.body["jobs"][7]["run"] == {}
+    assert len(json.dumps(request.body)) < 3_000_000
+    daemon.requests.clear()
+    lines = "".join(f"echo {number}\n" for number in range(100))
+    assert phalanx("submit", "--each", text=lines).exit_code == 0
+    (request,) = daemon.sent("POST", "/v1/jobs")
+    assert request.body["jobs"][7]["run"] == {"command": ["/bin/sh", "-c", "echo 7"]}
+
+
+REFUSED = {"error": {"code": "too_many", "message": "ada has too many", "hint": "phalanx ps", "details": {}}}
+
+
+@pytest.fixture
+def second_refused(daemon, monkeypatch):
+    """A daemon that takes in four jobs of a request, and refuses the second request."""
+    from types import SimpleNamespace
+
+    monkeypatch.setattr("phalanx.cli.host.batches.SHARED_BYTES", 0)
+    monkeypatch.setattr("phalanx.cli.host.batches.SPREAD_BYTES", 0)
+    first = [accept]
+
+    def answer(request):
+        if first:
+            return first.pop()(request)
+        return SimpleNamespace(body=REFUSED, status=429, headers={})
+
+    daemon.answer("POST", "/v1/jobs", answer)
+    return daemon
+
+
+def test_a_submit_in_parts_is_whole_or_nothing(second_refused, phalanx, canned):
+    second_refused.answer("POST", "/v1/cancel", {"jobs": [canned.PENDING]})
+    done = phalanx("submit", "--array", "0-7", "true")
+    assert done.stderr.splitlines() == [
+        "phalanx: error: ada has too many; what came in before is cancelled again (1 job: 1)",
+        "  next: phalanx ps",
+    ]
+    assert (done.exit_code, done.stdout) == (1, "")
+    (request,) = second_refused.sent("POST", "/v1/cancel")
+    assert request.body == {"jobs": ["1"]}
+
+
+def test_gangs_that_wait_for_each_other_are_whole_or_nothing_too(second_refused, phalanx, canned, tmp_path):
+    error = {"code": "conflict", "message": "job 1 has ended", "hint": "", "details": {}}
+    second_refused.answer("POST", "/v1/cancel", {"jobs": [], "refused": [{"ref": "1", "error": error}]})
+    gang = "members: 1, each: {gpu: 1}, command: [sleep, '1']"
+    (tmp_path / "two.yaml").write_text(f"gangs:\n- {{name: A, {gang}}}\n- {{name: B, after: A, {gang}}}\n")
+    done = phalanx("submit", "--json", tmp_path / "two.yaml")
+    assert "what came in before is cancelled again (1 job: 1; had ended: 1)" in done.stderr
+
+
+def test_what_could_not_be_taken_back_is_said(second_refused, phalanx):
+    done = phalanx("submit", "--json", "--array", "0-7", "true")
+    error = json.loads(done.stderr)["error"]
+    assert (
+        "what came in before is still there (1 job: 1), since it cannot be cancelled: there is no" in error["message"]
+    )
+    assert error["hint"] == "phalanx cancel 1"
 
 
 LAUNCHERS = {
@@ -208,9 +280,12 @@ def test_a_launcher_gets_one_member_and_the_output_says_so(sent, tmp_path):
     assert "started once per GPU" in notes
 
 
-def test_the_shape_of_a_launcher_with_one_gpu_needs_no_word():
+@pytest.mark.parametrize("gpus", ["1", "1.0", "0.5"])
+def test_the_shape_of_a_launcher_with_one_gpu_or_less_needs_no_word(gpus):
+    """`-g 0.5` was advised to write `-n 0.5`, which is no number of members."""
     notes: list[str] = []
-    assert choose_shape("1", None, command=["torchrun"], notes=notes) == {"members": 1, "each": {"gpu": 1}}
+    shape = choose_shape(gpus, None, command=["torchrun"], notes=notes)
+    assert shape == {"members": 1, "each": {"gpu": float(gpus)}}
     assert notes == []
 
 
@@ -251,6 +326,89 @@ def test_launchers_in_scripts_and_in_lines_of_the_shell_are_started_once(sent, t
     assert (job["gang"]["members"], notes) == (4, ""), "who says -n is taken at his word"
 
 
+#: What is typed, with `./run.sh` that calls torchrun: who is named as the one that calls it; None: nobody does.
+AROUND_SCRIPTS = {
+    "./run.sh": "run.sh",
+    "bash -c ./run.sh": "run.sh",
+    "bash -c 'cd {there} && ./run.sh'": "run.sh",
+    "bash -c 'source env.sh; bash run.sh'": "run.sh",
+    "bash -c './run.sh && echo x'": "run.sh",
+    "bash -c 'exec ./run.sh'": "run.sh",
+    "bash -c 'if true; then ./run.sh; fi'": "run.sh",
+    "bash -c 'bash -c ./run.sh'": "run.sh",
+    "bash -c 'timeout 60 ./run.sh'": "run.sh",
+    "nohup ./run.sh": "run.sh",
+    "time -p ./run.sh": "run.sh",
+    "nice -n 5 ./run.sh": "run.sh",
+    "timeout -s INT 60 ./run.sh": "run.sh",
+    "stdbuf -o0 ./run.sh": "run.sh",
+    "env -i ./run.sh": "run.sh",
+    "setsid bash run.sh": "run.sh",
+    "./outer.sh": "run.sh",
+    "./outermost.sh": "run.sh",
+    "sh folder/by-dirname.sh": "run.sh",
+    "bash -c 'source sourced.sh'": "sourced.sh",
+    "./loop.sh": None,
+    "./deep0.sh": None,
+    "bash -c 'cat ./run.sh'": None,
+    "bash -c 'cd / && ./run.sh'": None,
+    "bash -c 'echo ./run.sh'": None,
+    "bash -c ./pipe": None,
+    "sh ./nosuch.sh": None,
+}
+
+
+@pytest.fixture
+def scripts(tmp_path, monkeypatch):
+    """Scripts that call each other, in the directory one stands in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    texts = {
+        "run.sh": "set -e\ntorchrun train.py",
+        "outer.sh": "export A=b\n./run.sh",
+        "outermost.sh": "bash -e outer.sh",
+        "folder/by-dirname.sh": 'cd "$(dirname "$0")"/..\n./run.sh',
+        "sourced.sh": "deepspeed train.py",
+        "env.sh": "export A=b",
+        "loop.sh": "./loop.sh; ./loop2.sh",
+        "loop2.sh": "./loop.sh",
+        **{f"deep{at}.sh": f"./deep{at + 1}.sh" for at in range(30)},
+        "deep30.sh": "torchrun train.py",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", AROUND_SCRIPTS)
+def test_scripts_are_found_behind_what_runs_them(sent, scripts, line):
+    command = shlex.split(line.format(there=scripts))
+    (job,), notes = sent("-g", "4", "--", *command)
+    within = AROUND_SCRIPTS[line]
+    if within is None:
+        assert (job["gang"]["members"], notes) == (4, "")
+        return
+    launcher = "deepspeed" if within == "sourced.sh" else "torchrun"
+    assert job["gang"] == {"members": 1, "each": {"gpu": 4}}
+    assert notes.startswith(f"phalanx: note: {within} calls {launcher}, which starts its own ranks: one member")
+    (job,), notes = sent("-g", "4", "--each", text=shlex.join(command) + "\n")
+    assert job["gang"] == {"members": 1, "each": {"gpu": 4}}, "as a line of --each too"
+
+
+def test_so_many_scripts_are_read_and_no_more(scripts, monkeypatch):
+    """A script that runs thousands is not worth reading them all before a job is handed in."""
+    (scripts / "all.sh").write_text("".join(f"./part{at}.sh\n" for at in range(1000)))
+    for at in range(1000):
+        (scripts / f"part{at}.sh").write_text("sleep 1\n" * 1000)
+    read = []
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *args: [read.append(path.name), real(path, *args)][1])
+    assert find_called_launcher(["sh", "all.sh"], str(scripts)) is None
+    assert 1 < len(read) < 50
+
+
 def test_a_program_in_python_that_seems_to_call_a_launcher_is_only_spoken_of(sent, tmp_path):
     script = tmp_path / "launch.py"
     script.write_text('import subprocess\nsubprocess.run(["torchrun", "x.py"])\n')
@@ -261,6 +419,30 @@ def test_a_program_in_python_that_seems_to_call_a_launcher_is_only_spoken_of(sen
     script.write_text('import subprocess\nprint("torchrun")  # as a word\n')
     script.write_text('"""Like torchrun."""\nimport accelerate\n')
     assert sent("-g", "4", "--", sys.executable, script)[1] == ""
+
+
+ODD_TIMES = {
+    "--begin 2020-01-01T00:00": "--begin 2020-01-01T00:00 is over already: it starts as soon as there is room",
+    "--kill-after 1s --warn USR1@5s": "--warn USR1@5s is no shorter than --kill-after 1s: it comes at the start",
+    "--kill-after 30s --warn USR1": "--warn USR1 is no shorter than --kill-after 30s: it comes at the start",
+    "--kill-after 1h --warn USR1@5s --begin +1s": "",
+}
+
+
+@pytest.mark.parametrize("words", ODD_TIMES)
+def test_times_that_cannot_be_meant_are_noted(sent, words):
+    assert sent(*words.split(), "true")[1] == (f"phalanx: note: {ODD_TIMES[words]}\n" if ODD_TIMES[words] else "")
+
+
+def test_headers_that_nobody_reads_are_noted(sent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("slurm.sh").write_text("#!/bin/bash\n#SBATCH --ntasks=4\n#PHALANX -g 2\necho\n")
+    Path("plain.sh").write_text("#!/bin/bash\necho\n")
+    said = "the #SBATCH and #PHALANX lines of slurm.sh are not read: phalanx submit slurm.sh a reads them"
+    for command in ("bash slurm.sh a", "nohup bash -e slurm.sh a"):
+        assert sent(*command.split())[1] == f"phalanx: note: {said}\n"
+    assert sent("bash", "plain.sh")[1] == ""
+    assert sent("bash", "-c", "echo slurm.sh")[1] == ""
 
 
 RANKS = {
@@ -287,7 +469,7 @@ def test_gangs_of_a_file_say_it_each_for_itself(daemon, phalanx, tmp_path):
     file = tmp_path / "jobs.yaml"
     file.write_text(
         "gangs:\n- {name: a, after: b, members: 2, each: {gpu: 2}, command: [sleep, '1']}\n"
-        "- {name: b, roles: [{name: x, members: 1, each: {gpu: 1}}, {name: y, members: 3}], command: [sleep, '1']}\n"
+        "- {name: b, roles: [{name: x, members: 1, each: {gpu: 1}}, {name: y, members: 3, each: {cpu: 1}}], command: [sleep, '1']}\n"
     )
     lines = phalanx("submit", file).stdout.splitlines()
     assert lines[:2] == ["1 b  running  1 rank × 1 GPU + 3 ranks × no GPU", "1 a  running  2 ranks × 2 GPUs"]
@@ -297,7 +479,25 @@ NAMES = {
     "python train.py": "train",
     "python -m pkg.mod": "python",
     "/usr/bin/torchrun --x src/run.py a.py": "run",
-    "bash -c 'x'": "bash",
+    "bash -c 'x y'": "x",
+    "bash -c 'cd /tmp && FOO=1 python x.py | tee log'": "x",
+    "bash -c './run.sh && echo x'": "run.sh",
+    "bash -c 'source env.sh; exec bash run.sh'": "run",
+    "bash -c 'cd /tmp'": "cd",
+    "bash -c ''": "bash",
+    "bash run.sh": "run",
+    "nohup ./run.sh": "run.sh",
+    "time -p ./run.sh": "run.sh",
+    "nice -n 5 python train.py": "train",
+    "nice -5 ./run.sh": "run.sh",
+    "timeout -k 5 60 ./run.sh": "run.sh",
+    "stdbuf -o0 ./run.sh": "run.sh",
+    "env -i ./run.sh": "run.sh",
+    "env -u A -C /tmp B=c timeout 60 nohup ./run.sh": "run.sh",
+    "uv run --with x python train.py": "train",
+    "conda run -n base python train.py": "train",
+    "time": "time",
+    "conda install x": "conda",
     "env A=b python x.py": "x",
     "./weird name": "weird",
     "7": "job-7",
@@ -307,7 +507,7 @@ NAMES = {
 
 @pytest.mark.parametrize("words", NAMES)
 def test_names(words):
-    assert name_of(words.split()) == NAMES[words]
+    assert name_of(shlex.split(words)) == NAMES[words]
 
 
 # ---- keys and lost connections
@@ -375,7 +575,7 @@ gangs:
     assert jobs[1]["hold"] is True
     assert "hold" not in jobs[1]["gang"]
     assert "job.yaml: cluster: means nothing here" in notes
-    assert "job.yaml: gangs[0]: duration: only the simulator asks that" in notes
+    assert "job.yaml: line 3: gangs[0] 'yes': duration: only the simulator asks that" in notes
 
 
 def test_the_command_line_goes_before_the_file(sent, tmp_path, monkeypatch):
@@ -409,15 +609,34 @@ def test_gangs_that_wait_for_each_other_are_sent_in_their_order(daemon, phalanx,
     assert "B, A wait for each other" in phalanx("submit", "job.yaml").stderr
 
 
+SHAPED = "members: 1\neach: {gpu: 1}\n"
 BAD_FILES = {
     "gangs: []\n": "job.yaml: gangs must be a list with something in it",
     "- 1\n": "job.yaml: must be a mapping",
-    "gangs: [1]\n": "job.yaml: must be a mapping",
+    "gangs: [1]\n": "job.yaml: line 1: gangs[0]: must be a mapping",
     "gangs: [\n": "job.yaml: line 2: is not YAML: did not find expected node content",
-    "name: a\nmembers: 1\neach: {gpu: 1}\n": "job.yaml: says nothing of what to run",
-    "command: {a: 1}\n": "job.yaml: command must be a text or a list of words",
-    "command: [nosuchprogram]\n": "there is no command 'nosuchprogram' on the PATH of this job",
-    "run: {command: 'true', env: [1]}\n": "job.yaml: env and commands must be mappings",
+    f"name: a\n{SHAPED}": "job.yaml: line 1: gang 'a': says nothing of what to run",
+    f"command: {{a: 1}}\n{SHAPED}": "job.yaml: line 1: command must be a text or a list of words",
+    f"command: [nosuchprogram]\n{SHAPED}": (
+        "job.yaml: line 1: there is no command 'nosuchprogram' on the PATH of this job"
+    ),
+    f"run: {{command: 'true', env: [1]}}\n{SHAPED}": "job.yaml: line 1: env and commands must be mappings",
+    "gangs:\n- {name: a, members: 1, each: {gpu: 1}, command: env}\n- name: data\n  command: env\n  each: {cpu: 4}\n": (
+        "job.yaml: line 3: gangs[1] 'data': members is missing; write members: 4, or {min: 2, max: 8}"
+    ),
+    f"name: a\ncommand: env\npriority: high\n{SHAPED}": (
+        "job.yaml: line 3: gang 'a': priority must be a whole number (got 'high')"
+    ),
+    f"name: a\nrun: {{command: env, restart: 3}}\n{SHAPED}": (
+        "job.yaml: line 1: gang 'a': run has the unknown key 'restart'; did you mean restarts?"
+    ),
+    f"name: a\nrun: {{command: env, restarts: many}}\n{SHAPED}": (
+        "job.yaml: line 1: gang 'a': run.restarts: expected int, got str"
+    ),
+    f"name: a\ncommand: [sleep 1 && env]\n{SHAPED}": (
+        "job.yaml: line 1: gang 'a': 'sleep 1 && env' is a line for a shell, and is not run by one"
+    ),
+    f"name: a\ncommand: env\ncwd: nowhere\n{SHAPED}": "job.yaml: line 1: gang 'a': --cwd nowhere: does not exist",
 }
 
 
@@ -427,7 +646,73 @@ def test_bad_files(daemon, phalanx, tmp_path, monkeypatch, text):
     Path("job.yaml").write_text(text)
     done = phalanx("submit", "job.yaml")
     assert done.stderr.splitlines()[0] == f"phalanx: error: {BAD_FILES[text]}"
+    assert "next: phalanx submit" not in done.stderr, "which would be about another job"
     assert (done.exit_code, daemon.requests) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.json", '{"gangs": [\n {"name": "a",\n  "members": 0, "each": {"gpu": 1}, "command": "env"}]}'),
+        ("job.toml", '[[gangs]]\nname = "a"\nmembers = 0\neach = {gpu = 1}\ncommand = "env"\n'),
+    ],
+)
+def test_json_and_toml_are_read_without_lines_and_the_gang_is_found_by_its_name(phalanx, daemon, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    why = f"{tmp_path / name}: gangs[0] 'a': members must be at least 1"
+    assert why in phalanx("submit", tmp_path / name).stderr
+    (tmp_path / name).write_text(text.replace("0", "1", 1).replace("env", "").replace("gangs.1", "gangs"))
+    assert f"{tmp_path / name}: line 2: gangs[0] 'a': " in phalanx("submit", tmp_path / name).stderr
+
+
+def test_what_the_daemon_refuses_is_said_of_its_gang(daemon, phalanx, tmp_path):
+    """A refusal of a batch does not say of which job it is: each is asked about alone."""
+    from types import SimpleNamespace
+
+    error = {"code": "usage", "message": "there is no queue 'q'", "hint": "phalanx submit --help", "details": {}}
+
+    def answer(request):
+        jobs = request.body.get("jobs", [request.body])
+        if any(job["gang"].get("queue") == "q" for job in jobs):
+            return SimpleNamespace(body={"error": error}, status=400, headers={})
+        return accept(request)
+
+    daemon.answer("POST", "/v1/jobs", answer)
+    gang = "members: 1, each: {gpu: 1}, command: env"
+    file = tmp_path / "job.yaml"
+    for text, line in (
+        (f"- {{name: a, {gang}}}\n- {{name: b, queue: q, {gang}}}\n", 3),
+        (f"- {{queue: q, {gang}}}", 2),
+    ):
+        file.write_text(f"gangs:\n{text}")
+        said = f"gangs[{line - 2}]" + (" 'b'" if line == 3 else "")
+        done = phalanx("submit", file)
+        assert done.stderr.splitlines() == [
+            f"phalanx: error: {file}: line {line}: {said}: there is no queue 'q'",
+            "  next: mend the file: docs/job-files.md",
+        ]
+
+
+BOMBS = {
+    "aliases": "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+    "merges": "a0: &a0 {k: x}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+    "texts": f"a0: &a0 {'x' * 100_000}\na1: &a1 [{', '.join(['*a0'] * 200)}]\n",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_few_lines_do_not_keep_submit_busy(daemon, phalanx, tmp_path, bomb):
+    """Eleven lines of aliases stood for thirty billion values, which were written out one by one."""
+    last = "a1" if bomb == "texts" else "a11"
+    env = f"command: env\nmembers: 1\neach: {{gpu: 1}}\nenv: {{A: *{last}}}\n"
+    (tmp_path / "job.yaml").write_text(f"{BOMBS[bomb]}gangs:\n- " + env.replace("\n", "\n  ").rstrip() + "\n")
+    began = time.process_time()
+    done = phalanx("submit", tmp_path / "job.yaml")
+    assert done.exit_code == 2
+    assert time.process_time() - began < 2
+    if bomb != "merges":
+        assert "job.yaml: is more than 16 MiB once its aliases are written out" in done.stderr
 
 
 def test_reading_lines_from_a_terminal_says_so(monkeypatch, capsys):

@@ -100,7 +100,9 @@ def offered(*words):
 def test_verbs_ids_and_names_are_completed(telling):
     assert complete("s") == ["share", "show", "sim", "status", "submit"]
     assert complete("why", "1") == ["1", "10", "11", "12", "13"]
-    assert complete("logs", "sw") == ["sweep"] * 4
+    assert complete("logs", "sw") == ["sweep"], "once, however many elements there are"
+    assert complete("logs", "sweep") == ["sweep", "sweep[0]", "sweep[1]", "sweep[2]", "sweep[3]"]
+    assert complete("cancel", "sweep[") == ["sweep[0]", "sweep[1]", "sweep[2]", "sweep[3]"]
     assert "--columns" in complete("ps", "--c")
 
 
@@ -110,7 +112,10 @@ def test_values_of_options_are_completed(telling):
     assert complete("ps", "--columns", "id,pr") == ["id,priority"]
     assert complete("nodes", "--columns", "ut") == ["util"]
     assert "goodput" in complete("up", "--policy", "")
-    assert complete("submit", "--after", "sw") == ["sweep"] * 4
+    assert complete("submit", "--after", "sw") == ["sweep"]
+    assert complete("what-if", "--cancel", "sw") == ["sweep"]
+    assert complete("report", "--by", "user,") == ["user,queue", "user,job"]
+    assert complete("sim", "--policy", "fcfs,e") == ["fcfs,easy"]
 
 
 def test_files_are_completed_where_a_command_stands():
@@ -201,7 +206,7 @@ def test_watch_off_a_terminal_prints_what_changes(telling, phalanx, monkeypatch,
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", nap)
-    done = phalanx("ps", "-w", "--columns", "id", "--no-headers", "--limit", "3")
+    done = phalanx("ps", "-w", "--columns", "id", "--no-headers", "--limit", "5")
     assert done.exit_code == 0
     assert done.stdout == "    1\n    4\n10-13\n    2\n    3\n2\n"
 
@@ -231,12 +236,13 @@ def test_doctor_runs_its_checks(phalanx, home, monkeypatch):
     monkeypatch.setattr(doctor, "run_checks", lambda around: findings)
     done = phalanx("doctor")
     assert done.stdout == (
-        "ok    driver  550.1\nwarn  disk    5 GB\\x1b left\n              fix: make room\n2 checks: 0 failed, 1 to look at\n"
+        "ok    settings  can be read; phalanx config show --origin tells them\n"
+        "ok    driver    550.1\nwarn  disk      5 GB\\x1b left\n                fix: make room\n3 checks: 0 failed, 1 to look at\n"
     )
     assert done.exit_code == 0
     findings.append(doctor.Diagnosis("gpus", "fail", "gone", "reboot"))
     assert phalanx("doctor").exit_code == 1
-    assert json.loads(phalanx("doctor", "-o", "json").stdout)[2] == {
+    assert json.loads(phalanx("doctor", "-o", "json").stdout)[3] == {
         "name": "gpus", "level": "fail", "message": "gone", "fix": "reboot",
     }  # fmt: skip
 

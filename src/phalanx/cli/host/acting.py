@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,12 @@ from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import RefusedError, UsageError
 from phalanx.client.job_request import check_name, check_priority, parse_topology
 from phalanx.client.shape import parse_members
+from phalanx.words import count_members
 
 _SHORT = output_option("table", "json")
 _LINES_MAX = 40
+#: Of an option that takes something back: nothing was said, or that it is taken back.
+_UNSAID = (None, "none")
 
 
 def _act_on_all(verb: str, refs: Sequence[str], output: str, said: str) -> None:
@@ -138,9 +142,11 @@ def resize(ref: str, size: str | None, to: str | None, least: int | None, output
     """
     wanted = to or size
     if (to and size) or (wanted is None and least is None):
-        raise HostFailure(UsageError("resize needs one size", "phalanx resize 12 4, or phalanx resize 12 auto"))
+        hint = f"phalanx resize {shlex.quote(ref)} 4, or phalanx resize {shlex.quote(ref)} auto"
+        raise HostFailure(UsageError("resize needs one size", hint))
     if wanted is not None and wanted != "auto" and not (wanted.isdigit() and int(wanted)):
-        raise HostFailure(UsageError(f"{wanted!r} is no number of members", "phalanx resize 12 4, or 12 auto"))
+        hint = f"phalanx resize {shlex.quote(ref)} 4, or phalanx resize {shlex.quote(ref)} auto"
+        raise HostFailure(UsageError(f"{wanted!r} is no number of members", hint))
     body: dict[str, Any] = {"members": "auto" if wanted in (None, "auto") else int(wanted)}
     if least is not None:
         body["min"] = least
@@ -162,21 +168,22 @@ def _resized(row: dict[str, Any], wanted: str | None, least: int | None) -> str:
     now = row.get("members") or 0
     if not now:
         return f"will start with {wanted} of {row['members_min']}:{row['members_max']} members"
+    members = count_members(int(wanted))
     if now == int(wanted):
-        return f"has {wanted} members, and keeps them"
-    return f"{'grows' if int(wanted) > now else 'shrinks'} from {now} to {wanted} members; phalanx why {row['id']}"
+        return f"has {members}, and keeps {'it' if now == 1 else 'them'}"
+    return f"{'grows' if int(wanted) > now else 'shrinks'} from {now} to {members}; phalanx why {row['id']}"
 
 
 @click.command()
 @ref_argument
 @click.option("-p", "--priority", type=int, help="Priority inside the queue.")
-@click.option("-t", "--time", "walltime", metavar="LENGTH", help="How long it runs, for planning.")
+@click.option("-t", "--time", "walltime", metavar="LENGTH", help="How long it runs, for planning; or none.")
 @click.option("--name", help="Another name.")
 @click.option("-q", "--queue", help="Another queue.", shell_complete=complete_queue)
 @click.option("-n", "--members", metavar="N", help="Members: 4, or a range 2:8.")
 @click.option("--topology", metavar="LEVEL", help="require:LEVEL, prefer:LEVEL, or none.")
-@click.option("--deadline", metavar="WHEN", help="To be done by.")
-@click.option("--kill-after", metavar="LENGTH", help="Kill it after so long.")
+@click.option("--deadline", metavar="WHEN", help="To be done by: 6h, 18:30; or none.")
+@click.option("--kill-after", metavar="LENGTH", help="Kill it after so long; or none.")
 @click.option("--preemptible/--no-preemptible", default=None, help="May be stopped for more urgent jobs.")
 @_SHORT
 def edit(
@@ -192,30 +199,32 @@ def edit(
     preemptible: bool | None,
     output: str,
 ) -> None:
-    """Change a pending job.
+    """Change a pending job; none takes a time, a deadline, a kill or a topology back.
 
     \b
     phalanx edit 12 --priority 5 --time 30m
+    phalanx edit 12 --deadline none
     """
     from phalanx.client.times import length_of, until_of
 
     with talking() as daemon:
         wanted: dict[str, Any] = {
             "priority": check_priority(priority),
-            "walltime": None if walltime is None else length_of(walltime, "--time"),
+            "walltime": None if walltime in _UNSAID else length_of(walltime, "--time"),
             "name": None if name is None else check_name(name),
             "queue": queue,
             "members": None if members is None else parse_members(members),
-            "topology": None if topology in (None, "none") else parse_topology(topology),
-            "deadline": None if deadline is None else until_of(deadline),
-            "kill_after": None if kill_after is None else length_of(kill_after, "--kill-after"),
+            "topology": None if topology in _UNSAID else parse_topology(topology),
+            "deadline": None if deadline in _UNSAID else until_of(deadline),
+            "kill_after": None if kill_after in _UNSAID else length_of(kill_after, "--kill-after"),
             "preemptible": preemptible,
         }
         body = {key: value for key, value in wanted.items() if value is not None}
-        if topology == "none":
-            body["topology"] = None  # takes the wish back
+        taken_back = {"walltime": walltime, "topology": topology, "deadline": deadline, "kill_after": kill_after}
+        body |= {key: None for key, said in taken_back.items() if said == "none"}
         if not body:
-            raise UsageError("edit changes nothing", "phalanx edit 12 --priority 5; phalanx edit --help")
+            hint = f"phalanx edit {shlex.quote(ref)} --priority 5; phalanx edit --help"
+            raise UsageError("edit changes nothing", hint)
         rows = for_each(ref, lambda each: daemon.post(job_path(each), body, method="PATCH"))
     if output == "json":
         dump(rows if len(rows) > 1 else rows[0])

@@ -49,6 +49,18 @@ def complete_policy(context: click.Context, parameter: click.Parameter, incomple
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def complete_report_keys(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a report can be by, also behind a comma."""
+    return _items(("user", "queue", "job"), incomplete, several=True)
+
+
+def complete_policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Policies by name, also behind a comma."""
+    from phalanx.policy import POLICIES
+
+    return _items(sorted(POLICIES), incomplete, several=True) or complete_policy(context, parameter, incomplete)
+
+
 def complete_command(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Files, as the shell itself would: scripts, job files, arguments of the command."""
     from click.shell_completion import CompletionItem

@@ -6,9 +6,11 @@ from typing import Final
 
 import click
 
+from phalanx.cli.host.checking_settings import read_settings
 from phalanx.cli.host.listing import dump, output_option
-from phalanx.cli.host.talking import talking
+from phalanx.cli.host.talking import HostFailure, failing, talking
 from phalanx.cli.host.text import clean, table
+from phalanx.client.daemon_places import find_state
 
 _VALUE_CHARS: Final = 60  # all of it is in -o json
 
@@ -31,8 +33,14 @@ def show(origin: bool, output: str) -> None:
     \b
     phalanx config show --origin
     """
-    with talking() as daemon:
-        values = daemon.get("/v1/config")["values"]
+    try:
+        with talking() as daemon:
+            values = daemon.get("/v1/config")["values"]
+    except HostFailure as bad:
+        if bad.code == "unreachable":
+            with failing():
+                read_settings(find_state())  # a daemon that could not start has nothing to do with the hint to start it
+        raise
     if output == "json":
         dump(values)
         return

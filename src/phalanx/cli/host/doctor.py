@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from phalanx.cli.host.checking_settings import read_settings
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure
 from phalanx.cli.host.text import clean
-from phalanx.client.daemon_errors import ClientError
+from phalanx.client.daemon_errors import ClientError, UsageError
 from phalanx.client.daemon_places import find_state
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def doctor(system: bool, bundle: Path | None, output: str) -> None:
     from phalanx.frontends.host.doctor import run_checks, write_bundle
 
     around = look_around(system=system)
-    findings = run_checks(around)
+    findings = [check_settings(system=system), *run_checks(around)]
     if bundle is not None:
         from phalanx.control.spec.errors import BadInput
 
@@ -53,18 +53,33 @@ def doctor(system: bool, bundle: Path | None, output: str) -> None:
 
 def look_around(*, system: bool) -> Surroundings:
     """The machine with its GPUs and settings; what cannot be read is a finding, not an end."""
-    from phalanx.control.spec.errors import BadInput
     from phalanx.frontends.host.devices import open_devices
     from phalanx.frontends.host.doctor import Surroundings
-    from phalanx.frontends.host.settings import Settings, load_settings
+    from phalanx.frontends.host.settings import Settings
 
-    state = Path("/var/lib/phalanx") if system else find_state()
+    state = _state_of(system=system)
     try:
-        settings = load_settings(state, flags={}, env=os.environ, system=system)
-    except BadInput as bad:
-        click.echo(f"phalanx: error: the settings cannot be read: {clean(bad)}", err=True)
-        settings = Settings()
+        settings = read_settings(state, system=system)
+    except UsageError:
+        settings = Settings()  # `check_settings` says it
     return Surroundings(state_dir=state, devices=open_devices(None), system=system, settings=settings)
+
+
+def check_settings(*, system: bool) -> Diagnosis:
+    """Whether a daemon could start with them."""
+    from phalanx.frontends.host.doctor.surroundings import Diagnosis
+
+    try:
+        found = read_settings(_state_of(system=system), system=system)
+    except UsageError as bad:
+        return Diagnosis("settings", "fail", f"a daemon cannot start with them: {bad.message}", bad.hint)
+    if found.warnings:
+        return Diagnosis("settings", "warn", "; ".join(found.warnings), "mend it where it stands")
+    return Diagnosis("settings", "ok", "can be read; phalanx config show --origin tells them")
+
+
+def _state_of(*, system: bool) -> Path:
+    return Path("/var/lib/phalanx") if system else find_state()
 
 
 def _print(findings: list[Diagnosis]) -> None:

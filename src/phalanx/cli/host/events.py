@@ -48,7 +48,7 @@ def events(since: int | None, job: str | None, output: str) -> None:
                 dump(event)
             else:
                 words = [exact(event.get("at")), str(event.get("job") or "-"), clean(event.get("event"))]
-                click.echo("  ".join([*words, data_text(event.get("data"))]).rstrip())
+                click.echo("  ".join([*words, data_text(event.get("data"), event.get("at"))]).rstrip())
 
 
 def _find_ids(daemon: Daemon, job: str) -> set[int]:

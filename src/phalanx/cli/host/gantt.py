@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import click
 
-from phalanx.cli.host.listing import dump, output_option
+from phalanx.cli.host.listing import dump, output_option, terminal_columns
 from phalanx.cli.host.talking import talking
-from phalanx.cli.host.text import can_show, clean, exact, instant, moment, table
+from phalanx.cli.host.text import can_show, clean, exact, instant, moment, shorten, table
 from phalanx.client.times import seconds_of
 
 _WIDTH: Final = 72
+_NARROWEST: Final = 40
+_MARGIN: Final = 10
 _NAMED: Final = 24
 _SHORT_S: Final = 900
 _AHEAD: Final = timedelta(seconds=10)
@@ -61,18 +61,13 @@ def gantt(past: str, output: str) -> None:
     if output == "json":
         dump(told)
         return
-    for line in draw(told, _choose_width()):
+    there = terminal_columns()
+    for line in draw(told, _WIDTH if there is None else max(_NARROWEST, there - _MARGIN), there):
         click.echo(line)
 
 
-def _choose_width() -> int:
-    if not sys.stdout.isatty():
-        return _WIDTH
-    return max(40, os.get_terminal_size().columns - 10)
-
-
-def draw(told: dict[str, Any], width: int) -> list[str]:
-    """The picture as lines, legend last."""
+def draw(told: dict[str, Any], width: int, there: int | None = None) -> list[str]:
+    """The picture as lines, legend last; `there`: the columns of the terminal, if it is one."""
     here = instant(told["now"])
     bars = [bar for bar in told["bars"] if instant(bar.get("start"))]
     if here is None or not bars:
@@ -85,7 +80,8 @@ def draw(told: dict[str, Any], width: int) -> list[str]:
     lines.append(f"{'':>{margin}} {_draw_axis(axis, here)}")
     legend = [("past", "ended"), ("running", "running"), ("forecast", "expected"), ("now", "now")]
     lines.append(f"{'':>{margin}} {'   '.join(f'{glyphs[kind]} {words}' for kind, words in legend)}")
-    return [*lines, "", *_list_jobs(bars, axis)]
+    listed = _list_jobs(bars, axis)
+    return [*lines, "", *(listed if there is None else [shorten(line, there) for line in listed])]
 
 
 def _make_axis(bars: Sequence[Bar], here: datetime, width: int) -> _Axis:

@@ -16,7 +16,7 @@ from phalanx.cli.host.options import parse_words
 from phalanx.cli.host.sbatch import Translation
 from phalanx.client.daemon_errors import UsageError
 from phalanx.client.job_request import JobRequest, overlay
-from phalanx.client.launchers import find_in_text
+from phalanx.client.launchers import LauncherSearch
 
 
 def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes: list[str]) -> JobRequest:
@@ -34,7 +34,8 @@ def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes:
         return ours
     body = _read_body(Path(script))
     _tell_of_variables(script, body, notes)
-    return overlay(slurm.finish(script, None if "srun " in body else find_in_text(body)), ours)
+    called = None if "srun " in body else LauncherSearch().look(["sh", script], str(Path.cwd()))
+    return overlay(slurm.finish(script, called.launcher if called and called.sure else None), ours)
 
 
 def _split(rest: str, place: str) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
@@ -18,6 +19,8 @@ FORMATS: Final = ("table", "wide", "json", "jsonl", "csv")
 _GAP: Final = 2
 _LAST_LEAST: Final = 24
 _LAST_BARE: Final = 8
+_BARE: Final = 4
+_GAPS: Final = re.compile(r"\S+\s*")
 _NAME_LEAST: Final = 12
 
 Row = dict[str, Any]
@@ -38,16 +41,20 @@ class Column(NamedTuple):
 
 
 def output_option(*formats: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """`-o`, with what a verb can print, and `--json`, which says the same as `-o json` everywhere."""
+    """`-o`, with what a verb can print, and `--json`, which says the same as `-o json` everywhere.
+
+    A verb that prints a stream has no end at which a list could be closed: there json means jsonl.
+    """
     kinds = formats or FORMATS
     program = "json" if "json" in kinds else "jsonl"
+    about = "How to print it." if program == "json" else "How to print it; json is jsonl here: a line for each."
 
     def note_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
             context.meta[AS_JSON] = True
 
     def choose(context: click.Context, parameter: click.Parameter, value: str) -> str:
-        return program if context.meta.get(AS_JSON) else value
+        return program if context.meta.get(AS_JSON) or value == "json" else value
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:
         function = click.option(
@@ -59,8 +66,8 @@ def output_option(*formats: str) -> Callable[[Callable[..., object]], Callable[.
             help=f"The same as -o {program}.",
         )(function)
         return click.option(
-            *("-o", "--output"), type=click.Choice(kinds), default="table", callback=choose, help="How to print it.",
-            show_default=True,
+            *("-o", "--output"), type=click.Choice([*dict.fromkeys([*kinds, "json"])]), default="table",
+            callback=choose, help=about, show_default=True,
         )(function)  # fmt: skip
 
     return decorate
@@ -118,14 +125,37 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool
 
 
 def terminal_columns() -> int | None:
-    """How wide the terminal is that reads us; None: it is none, and programs want whole cells."""
+    """How wide the terminal is that reads us, or COLUMNS says so; None: it is none, and programs want whole cells."""
     import os
     import sys
 
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+        there = os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError):
         return None
+    said = os.environ.get("COLUMNS", "")
+    return int(said) if said.isdecimal() and int(said) else there
+
+
+def print_wrapped(lines: Iterable[str], indent: int) -> None:
+    """Sentences; on a terminal they go on below themselves instead of where the terminal breaks them."""
+    there = terminal_columns()
+    for line in lines:
+        click.echo("\n".join(wrap(line, there, indent)) if there is not None else line)
+
+
+def wrap(line: str, there: int, indent: int) -> list[str]:
+    """One line as several; what is longer than a line stays whole, since it may be a command."""
+    if width(click.unstyle(line)) <= there or there <= indent:
+        return [line]
+    bare = line.lstrip(" ")
+    shown, found = " " * (len(line) - len(bare)), []
+    for word in _GAPS.findall(bare):  # each with the spaces behind it
+        if shown.strip() and width(click.unstyle(shown + word.rstrip())) > there:
+            found.append(shown.rstrip())
+            shown = " " * indent
+        shown += word
+    return [*found, shown.rstrip()]
 
 
 def make_table(
@@ -135,27 +165,38 @@ def make_table(
     cells = [[column.show(row) for column in columns] for row in rows]
     names = [column.name.upper() for column in columns]
     if columns_there is not None:
-        cells = _cut(cells, names if headers else [], columns, columns_there)
+        names, *cells = (
+            _cut([names, *cells], columns, columns_there) if headers else [[], *_cut(cells, columns, columns_there)]
+        )
     right = {at for at, column in enumerate(columns) if column.right}
     state = next((at for at, column in enumerate(columns) if column.name == "state"), None)
     return table(names if headers else [], cells, right, state)
 
 
-def _cut(cells: list[list[str]], names: list[str], columns: Sequence[Column], there: int) -> list[list[str]]:
+def _cut(cells: list[list[str]], columns: Sequence[Column], there: int) -> list[list[str]]:
     """Names give way down to a few characters, then the last column, which says most in its first words."""
     if not cells:
         return cells
-    widths = [max(map(width, column)) for column in zip(*([names] if names else []), *cells, strict=True)]
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
     over = sum(widths) + _GAP * (len(widths) - 1) - there
     last = len(widths) - 1
     limits: dict[int, int] = {}
     # A wide last column first, as long as it still says something; then long names; then the rest of it.
-    order = [(last, _LAST_LEAST), *((at, _NAME_LEAST) for at, column in enumerate(columns) if column.name == "name")]
-    for at, least in [*order, (last, _LAST_BARE)]:
+    named = [at for at, column in enumerate(columns) if column.name == "name"]
+    order = [(last, _LAST_LEAST), *((at, _NAME_LEAST) for at in named), (last, _LAST_BARE)]
+    order += [*((at, _LAST_BARE) for at in named), (last, _BARE)]
+    for at, least in order:
         give = min(over, max(0, limits.get(at, widths[at]) - least))
         if give > 0:
             limits[at] = limits.get(at, widths[at]) - give
             over -= give
+    while over > 0:  # then whatever is widest, but for states, which have few words
+        kept = {at: limits.get(at, size) for at, size in enumerate(widths) if columns[at].name != "state"}
+        at = max(kept, key=lambda at: (kept[at], at))
+        if kept[at] <= _BARE:
+            break
+        limits[at] = kept[at] - 1
+        over -= 1
     return [[shorten(cell, limits[at]) if at in limits else cell for at, cell in enumerate(row)] for row in cells]
 
 

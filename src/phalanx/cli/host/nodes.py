@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import click
 
-from phalanx.cli.host.listing import Column, Row, choose_columns, columns_option, output_option, print_rows
+from phalanx.cli.host.listing import (
+    Column,
+    Row,
+    choose_columns,
+    columns_option,
+    output_option,
+    print_rows,
+    print_wrapped,
+)
 from phalanx.cli.host.talking import talking
 from phalanx.cli.host.text import amounts, clean, gibibytes
 
@@ -49,13 +57,14 @@ def nodes(output: str, columns: str | None, no_headers: bool) -> None:
     rows = device_rows(found)
     if output != "csv":
         for node in found:
-            click.echo(_title(node))
+            print_wrapped([_title(node)], 2)
     print_rows(
         rows,
         chosen,
         output,
         headers=not no_headers,
         none="no GPUs; phalanx down && phalanx up --fake-gpus 8 makes some up",
+        fits=output == "table",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,9 +13,11 @@ from typing import Any, Final
 
 from phalanx.cli.host.talking import note
 from phalanx.client.daemon_errors import UsageError
-from phalanx.client.job_request import JobRequest, make_submissions, name_of
-from phalanx.client.launchers import find_in_text
+from phalanx.client.environment import choose_cwd
+from phalanx.client.job_request import JobRequest, make_submissions
+from phalanx.client.launchers import CalledLauncher, LauncherSearch
 from phalanx.client.shape import choose_shape
+from phalanx.client.wrappers import SHELLS, after_wrappers, line_of_shell, name_of, name_of_line
 
 _GANG_FILES: Final = (".yaml", ".yml", ".json", ".toml")
 _HEADER = re.compile(r"#\s?(PHALANX|SBATCH)\b(.*)")
@@ -34,6 +37,11 @@ def prepare(wish: JobRequest, command: Sequence[str], *, each: bool, notes: list
             "phalanx submit -g 1 -- python train.py, phalanx submit job.yaml, or phalanx submit --each < commands.txt",
         )
     first = Path(command[0])
+    if len(command) > 1 and first.suffix in _GANG_FILES and not os.access(first, os.X_OK) and first.is_file():
+        raise UsageError(
+            f"{first} is a file of gangs, and what stands behind it is for nobody: {' '.join(command[1:])}",
+            f"write options before it: phalanx submit {shlex.join([*command[1:], command[0]])}",
+        )
     if len(command) == 1 and first.suffix in _GANG_FILES:
         from phalanx.cli.host.gangfile import prepare_file
 
@@ -41,7 +49,20 @@ def prepare(wish: JobRequest, command: Sequence[str], *, each: bool, notes: list
     headers = read_headers(first)
     if headers:
         return prepare_script(wish, command, headers, notes)
+    _tell_of_headers(command, notes)
     return make_submissions(wish, command, os.environ, notes)
+
+
+def _tell_of_headers(command: Sequence[str], notes: list[str]) -> None:
+    """`bash job.sh` runs a script whose header lines nobody reads, as in Slurm; whoever wrote them wants to know."""
+    words = after_wrappers(command)
+    if not words or Path(words[0]).name not in SHELLS or line_of_shell(words) is not None:
+        return
+    script = next((word for word in words[1:] if not word.startswith(("-", "+"))), "")
+    kinds = dict.fromkeys(f"#{kind}" for kind, _, _ in read_headers(Path(script))) if script else {}
+    if kinds:
+        told = shlex.join(words[words.index(script) :])
+        notes.append(f"the {' and '.join(kinds)} lines of {script} are not read: phalanx submit {told} reads them")
 
 
 def prepare_lines(wish: JobRequest, command: Sequence[str], source: Any, notes: list[str]) -> list[Job]:
@@ -69,21 +90,23 @@ def prepare_lines(wish: JobRequest, command: Sequence[str], source: Any, notes: 
 def _jobs_of_lines(wish: JobRequest, lines: Sequence[str], notes: list[str]) -> Iterator[Job]:
     # Everything but the command and the name is the same for all lines (or for all that begin with a launcher),
     # and so is made and checked once.
-    bases: dict[str | None, Job] = {}
+    bases: dict[CalledLauncher | None, Job] = {}
+    search, cwd = LauncherSearch(), choose_cwd(wish.cwd)
     for line in lines:
-        words = line.split()
-        launcher = find_in_text(line)
-        if launcher not in bases:
-            bases[launcher] = _make_base(wish, ["/bin/sh", "-c", line] if launcher else [], notes)
-        base = bases[launcher]
-        name = wish.name or name_of(words)
+        called = search.look_in_line(line, cwd)
+        if called not in bases:
+            bases[called] = _make_base(wish, ["/bin/sh", "-c", line] if called else [], cwd, notes)
+        base = bases[called]
+        name = wish.name or name_of_line(line)
         yield {**base, "name": name, "run": {**base["run"], "command": ["/bin/sh", "-c", line]}}
 
 
-def _make_base(wish: JobRequest, line: list[str], notes: list[str]) -> Job:
+def _make_base(wish: JobRequest, line: list[str], cwd: str, notes: list[str]) -> Job:
     named = replace(wish, name=wish.name or "line")
     if line:
-        shape = choose_shape(wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=line, notes=notes)
+        shape = choose_shape(
+            wish.gpus, wish.members, cpus=wish.cpus, memory=wish.memory, command=line, cwd=cwd, notes=notes
+        )  # fmt: skip
         if shape["members"] == 1:
             named = replace(named, members="1")
     (base,) = make_submissions(named, ["/bin/sh"], os.environ, notes)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.batches import id_ranges
 from phalanx.cli.host.completing import complete_queue, complete_states
 from phalanx.cli.host.listing import Column, Row, choose_columns, columns_option, output_option, print_rows
 from phalanx.cli.host.talking import failing, talking
@@ -31,6 +32,7 @@ _PAUSE_S: Final = 2.0
 _BAR_CELLS: Final = 10
 _UUID_CHARS: Final = 12
 _RUNS_MAX: Final = 4
+_FILTERS: Final = {"name": "called", "queue": "in queue", "state": "in state"}
 
 
 @click.command()
@@ -66,6 +68,7 @@ def ps(
     \b
     phalanx ps -a --state pending,running
     """
+    for_people = output in ("table", "wide")
     usual = {"wide": _WIDE, "csv": _CSV}.get(output, _ALL_USERS if everybody or user else _USUAL)
     with failing():
         chosen = choose_columns(columns, COLUMNS, usual)
@@ -77,14 +80,14 @@ def ps(
         "user": user,
         "name": name,
         "finished": 1 if finished or (state and _names_ended(state)) else None,
-        "limit": limit,
+        "limit": None if for_people else limit,  # of what people see it counts lines, in their order
     }
     with talking() as daemon:
 
         def once() -> None:
             rows = read_rows(daemon, query)
-            if output == "table":
-                rows = order_for_people(collapse(rows))
+            rows = collapse(rows) if output == "table" else rows
+            rows = order_for_people(rows)[:limit] if for_people else rows
             nothing = "" if rows else say_nothing(daemon, query)
             print_rows(rows, chosen, output, headers=not no_headers, none=nothing, fits=output == "table")
 
@@ -96,14 +99,20 @@ def ps(
             once()
 
 
-def say_nothing(daemon: Daemon, query: dict[str, Any]) -> str:
-    """That there are none, and where there are some."""
-    whose = "no jobs" if query["all"] else "no jobs of yours"
+def say_nothing(daemon: Daemon, query: Mapping[str, Any]) -> str:
+    """Why a list is empty, as far as what was asked for says it, and where there are some."""
+    user, everybody = query.get("user"), query["all"]
+    whose = f"of user {clean(user)}" if user else "" if everybody else "of yours"
+    parts = [f"{word} {clean(query[key])}" for key, word in _FILTERS.items() if query.get(key)]
+    told = " ".join(part for part in ("no jobs", whose, *parts) if part)
+    if query.get("queue"):
+        return f"{told}; phalanx queues lists the queues"
+    options = f" -u {clean(user)}" if user else " -a" if everybody else ""
     if not query["finished"] and read_rows(daemon, {**query, "finished": 1, "limit": 1}):
-        return f"{whose} now; phalanx ps{' -a' if query['all'] else ''} --finished shows those that have ended"
-    if not query["all"] and read_rows(daemon, {**query, "all": 1, "limit": 1}):
-        return f"{whose}; phalanx ps -a shows everybody's"
-    return whose
+        return f"{told} now; phalanx ps{options} --finished shows those that have ended"
+    if not everybody and read_rows(daemon, {**query, "all": 1, "limit": 1}):
+        return f"{told}; phalanx ps -a shows everybody's"
+    return told
 
 
 def _check_states(told: str | None) -> None:
@@ -113,7 +122,7 @@ def _check_states(told: str | None) -> None:
         return
     from difflib import get_close_matches
 
-    near = get_close_matches(wrong, _LIVELY, n=1)
+    near = get_close_matches(wrong.lower(), _LIVELY, n=1)
     hint = f"did you mean {near[0]}?" if near else f"states: {', '.join(_LIVELY)}"
     raise UsageError(f"--state {wrong!r} is no state of a job", hint)
 
@@ -183,14 +192,8 @@ def _sum(rows: Sequence[Row], word: str) -> Row:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Numbers as every verb takes them back: 36-39, or 0-3,7; many gaps are left out at the end."""
-    runs: list[list[int]] = []
-    for each in sorted(numbers):
-        if runs and each == runs[-1][1] + 1:
-            runs[-1][1] = each
-        else:
-            runs.append([each, each])
-    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:_RUNS_MAX]]
-    return ",".join([*shown, *(["…"] if len(runs) > _RUNS_MAX else [])])
+    runs = id_ranges(numbers)
+    return ",".join([*runs[:_RUNS_MAX], *(["…"] if len(runs) > _RUNS_MAX else [])])
 
 
 def info(row: Row) -> str:

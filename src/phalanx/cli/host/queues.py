@@ -14,6 +14,7 @@ from phalanx.cli.host.listing import (
     output_option,
     print_rows,
     print_table,
+    print_wrapped,
 )
 from phalanx.cli.host.talking import talking
 from phalanx.cli.host.text import amounts, clean
@@ -33,7 +34,7 @@ def queues(output: str, columns: str | None, no_headers: bool) -> None:
     with talking() as daemon:
         chosen = choose_columns(columns, COLUMNS, _USUAL)
         rows = daemon.get("/v1/queues")["queues"]
-    print_rows(rows, chosen, output, headers=not no_headers)
+    print_rows(rows, chosen, output, headers=not no_headers, fits=output == "table")
 
 
 @click.command()
@@ -49,11 +50,11 @@ def share(output: str) -> None:
     if output == "json":
         dump(told)
         return
-    click.echo(clean(told["sentence"]))
+    print_wrapped([clean(told["sentence"])], 2)
     rows = told.get("queues") or []
     if rows:
         click.echo()
-        print_table(rows, choose_columns(None, COLUMNS, [name for name in _SHARED if _known(name, rows)]))
+        print_table(rows, choose_columns(None, COLUMNS, [name for name in _SHARED if _known(name, rows)]), fits=True)
 
 
 _SHARED: Final = ("queue", "used", "guarantee", "limit", "weight", "share")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.completing import complete_report_keys
 from phalanx.cli.host.listing import (
     FORMATS,
     Column,
@@ -32,7 +33,13 @@ _TOLD: Final = 0.0005
 
 
 @click.group(invoke_without_command=True)
-@click.option("--by", default="user", show_default=True, help="user, queue, job; several with commas.")
+@click.option(
+    "--by",
+    default="user",
+    show_default=True,
+    help="user, queue, job; several with commas.",
+    shell_complete=complete_report_keys,
+)
 @click.option("--since", metavar="LENGTH", help="Only the last 7d, 12h, ...")
 @output_option(*FORMATS)
 @columns_option
@@ -133,7 +140,7 @@ def eta(verbose: bool, output: str) -> None:
     phalanx report eta
     """
     if is_at_rest():
-        told = report_at_rest(lambda found: found.report_eta())
+        told = report_at_rest(lambda found: found.report_eta(), as_object=output == "json")
     else:
         with talking() as daemon:
             told = daemon.get("/v1/report/eta")

@@ -29,8 +29,11 @@ def is_at_rest() -> bool:
 
 
 @contextmanager
-def at_rest() -> Iterator[AtRest]:
-    """The state directory; what it refuses ends the command as the daemon's refusals do."""
+def at_rest(notes: list[str] | None = None) -> Iterator[AtRest]:
+    """The state directory; what it refuses ends the command as the daemon's refusals do.
+
+    That the daemon is down goes to the notes if what is printed has a place for them.
+    """
     from phalanx.frontends.host.at_rest import read_at_rest
     from phalanx.frontends.host.ports import Refused
 
@@ -38,7 +41,11 @@ def at_rest() -> Iterator[AtRest]:
     found = read_at_rest(place.state)
     if found is None:
         raise HostFailure(ClientError(f"the state in {place.state} cannot be read", "phalanx up; phalanx doctor"))
-    note(f"the daemon is down; this is what {place.state} says (phalanx up starts it)")
+    word = f"the daemon is down; this is what {place.state} says (phalanx up starts it)"
+    if notes is None:
+        note(word)
+    else:
+        notes.append(word)
     with closing(found):
         try:
             yield found
@@ -47,10 +54,11 @@ def at_rest() -> Iterator[AtRest]:
             raise HostFailure(ClientError(said.message, said.hint, code=said.code, details=said.details)) from None
 
 
-def report_at_rest(ask: Callable[[AtRest], dict[str, Any]]) -> dict[str, Any]:
-    """One answer."""
-    with at_rest() as found:
-        return ask(found)
+def report_at_rest(ask: Callable[[AtRest], dict[str, Any]], *, as_object: bool = False) -> dict[str, Any]:
+    """One answer; `as_object`: it is printed as it is, so it says itself that the daemon is down."""
+    notes: list[str] | None = [] if as_object else None
+    with at_rest(notes) as found:
+        return {**ask(found), **({"warnings": notes} if notes else {})}
 
 
 def logs_at_rest(ref: str, wanted: Wanted) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from typing import Any, Final
 
 import click
 
+from phalanx.cli.failure import WORDS
 from phalanx.cli.host.completing import complete_command
 from phalanx.cli.host.following import Follower, Wanted, tell_failure
 from phalanx.cli.host.listing import output_option
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
-from phalanx.cli.host.sending import send, tell_shape
-from phalanx.cli.host.talking import HostFailure, failing, note, retyping, talking
+from phalanx.cli.host.sending import send, tell_notes, tell_shape
+from phalanx.cli.host.talking import failing, retyping, talking
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import UsageError
@@ -42,11 +44,13 @@ def run(raw: bool, output: str, command: tuple[str, ...], **params: Any) -> None
     with failing(), retyping(command):
         jobs = prepare(wish_of(params), command, each=False, notes=notes)
         if len(jobs) != 1:
-            raise HostFailure(UsageError(f"run follows one job, and these are {len(jobs)}", "phalanx submit"))
-    for text in dict.fromkeys(notes):
-        note(text)
+            words = click.get_current_context().meta.get(WORDS, ["run"])[1:]
+            ours, theirs = words[: len(words) - len(command)], words[len(words) - len(command) :]
+            again = shlex.join([*(word for word in ours if word not in ("--raw", "--json")), *theirs])
+            raise UsageError(f"run follows one job, and these are {len(jobs)}", f"phalanx submit {again}")
     with talking(start=True) as daemon:
-        (accepted,) = send(daemon, jobs)
+        (accepted,) = send(daemon, jobs, notes)
+        tell_notes([*notes, *(accepted.get("warnings") or ())])
         job = f"{accepted['id']} {clean(accepted['name'])}"
         click.echo(f"phalanx: {job} {accepted['state']}, {tell_shape(jobs[0])}; Ctrl-C detaches", err=True)
         try:

@@ -2,50 +2,73 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
+from phalanx.cli.host.batches import HandedIn, Request, make_requests
+from phalanx.cli.host.gangfile import PLACE
 from phalanx.cli.host.listing import dump
 from phalanx.cli.host.talking import note
 from phalanx.cli.host.text import can_show, clean, painted, start_text
 from phalanx.client.daemon import Daemon, job_path
-from phalanx.client.daemon_errors import ClientError, UsageError
+from phalanx.client.daemon_errors import ClientError, RefusedError, UsageError
 from phalanx.client.job_request import PARTITION, settle_partition
 from phalanx.client.shape import shape_text
 
-#: Below the daemon's bound for one request; more is sent in parts, each of them whole.
-PART_BYTES: Final = 48 << 20
 _NAMED_MAX: Final = 20
+_MEND: Final = "mend the file: docs/job-files.md"
 _NAMES_SHOWN: Final = 3
 
 Job = dict[str, Any]
 
 
-def send(daemon: Daemon, jobs: Sequence[Job], *, dry_run: bool = False) -> list[Job]:
+def send(daemon: Daemon, jobs: Sequence[Job], notes: list[str], *, dry_run: bool = False) -> list[Job]:
     """Hand the jobs in. Each request has a key, so that asking again after a lost connection makes no second job."""
-    key = secrets.token_urlsafe(18)
-    jobs = _settle_partitions(daemon, jobs)
-    if len(jobs) > 1 and _own_names(jobs):
-        return _send_in_order(daemon, jobs, key, dry_run=dry_run)
-    found: list[Job] = []
-    for number, part in enumerate(_parts(jobs)):
-        found += daemon.submit(part, f"{key}-{number}" if number else key, dry_run=dry_run)
-    return found
+    places = [job.get(PLACE) for job in jobs]
+    jobs = [{key: value for key, value in job.items() if key != PLACE} for job in jobs] if any(places) else jobs
+    jobs = _settle_partitions(daemon, jobs, notes)
+    handed = HandedIn(daemon, secrets.token_urlsafe(18), dry_run=dry_run)
+    try:
+        if len(jobs) > 1 and _own_names(jobs):
+            _send_in_order(handed, jobs, dry_run=dry_run)
+        else:
+            for request in make_requests(jobs):
+                handed.hand_in(request)
+    except RefusedError as bad:
+        place = _find_refused(daemon, jobs, places, bad)
+        if place is not None:
+            bad.message = f"{place}: {bad.message}"
+            bad.hint = _MEND if bad.hint.startswith("phalanx submit --help") else bad.hint
+        if bad.code == "infeasible" and "deadline" in bad.message:
+            bad.hint = "write a later --deadline, or a shorter --time if it needs less"
+        raise
+    return handed.jobs
 
 
-def _settle_partitions(daemon: Daemon, jobs: Sequence[Job]) -> Sequence[Job]:
+def _find_refused(daemon: Daemon, jobs: Sequence[Job], places: Sequence[object], bad: RefusedError) -> object | None:
+    """Where in a file the gang stands that was refused: of several, the first that is refused alone as well."""
+    first = {place: job for place, job in reversed(list(zip(places, jobs, strict=True))) if place is not None}
+    if len(first) == 1:
+        return next(iter(first))
+    if bad.code not in ("usage", "infeasible", "too_large"):
+        return None  # about all of them
+    for place, job in reversed(first.items()):
+        try:
+            daemon.submit([job], secrets.token_urlsafe(18), dry_run=True)
+        except RefusedError as alone:
+            if bad.message.startswith(alone.message):
+                return place
+    return None
+
+
+def _settle_partitions(daemon: Daemon, jobs: Sequence[Job], notes: list[str]) -> Sequence[Job]:
     if not any(PARTITION in job for job in jobs):
         return jobs
     queues = {str(row["name"]) for row in daemon.get("/v1/queues")["queues"]}
-    notes: list[str] = []
-    settled = [settle_partition(job, queues, notes) for job in jobs]
-    for text in dict.fromkeys(notes):
-        note(text)
-    return settled
+    return [settle_partition(job, queues, notes) for job in jobs]
 
 
 def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
@@ -59,23 +82,43 @@ def look_again(daemon: Daemon, accepted: Sequence[Job]) -> list[Job]:
     return [{**accepted[0], **{key: row[key] for key in ("state", "eta", "reason", "date") if key in row}}]
 
 
-def tell_accepted(accepted: Sequence[Job], output: str, *, many: bool, dry_run: bool, jobs: Sequence[Job] = ()) -> None:
-    """What became of the jobs, and what one may want to type next; `jobs`: what was handed in."""
-    for text in dict.fromkeys(text for job in accepted for text in job.get("warnings") or ()):
-        note(text)
+def tell_accepted(
+    accepted: Sequence[Job],
+    output: str,
+    *,
+    many: bool,
+    dry_run: bool,
+    jobs: Sequence[Job] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """What became of the jobs, and what one may want to type next; `jobs`: what was handed in, `notes`: about that."""
     if output != "table":
-        if output == "json":
-            dump(list(accepted) if many else accepted[0])
-        else:
-            for job in accepted:
-                dump(job)
+        _dump_accepted(accepted, output, many=many, notes=notes)
         return
+    tell_notes([*notes, *(text for job in accepted for text in job.get("warnings") or ())])
     click.echo("\n".join(_lines(accepted, _shapes(accepted, jobs))))
     if dry_run:
         click.echo("(dry run: nothing was submitted)")
         return
     for line in _tree(accepted):
         click.echo(line)
+
+
+def _dump_accepted(accepted: Sequence[Job], output: str, *, many: bool, notes: Sequence[str]) -> None:
+    """For programs. What was noted about the command line as a whole stands with the first job."""
+    said = [*dict.fromkeys([*notes, *(accepted[0].get("warnings") or ())])]
+    found = [{**accepted[0], "warnings": said}, *accepted[1:]]
+    if output == "json":
+        dump(found if many else found[0])
+        return
+    for job in found:
+        dump(job)
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """Each once."""
+    for text in dict.fromkeys(notes):
+        note(text)
 
 
 def tell_shape(job: Job) -> str:
@@ -101,7 +144,8 @@ def _lines(accepted: Sequence[Job], shapes: Sequence[str]) -> list[str]:
     shown = sorted(clean(name) for name in names)[:_NAMES_SHOWN] + ["…"] * (len(names) > _NAMES_SHOWN)
     state = painted(states.pop()) if len(states) == 1 else ""
     each = f"{shapes[0]} each" if len(set(shapes)) == 1 and shapes[0] else ""
-    parts = [f"{len(ids):,} jobs: {min(ids)}-{max(ids)}", ", ".join(shown), state, each]
+    which = f": {min(ids)}-{max(ids)}" if any(ids) else ""  # a dry run gives nobody an id
+    parts = [f"{len(ids):,} job{'s' if len(ids) != 1 else ''}{which}", ", ".join(shown), state, each]
     return ["  ".join(part for part in parts if part)]
 
 
@@ -139,24 +183,6 @@ def _tree(accepted: Sequence[Job]) -> list[str]:
     return [f"{mark} {command:<{size}}   {does}" for mark, (command, does) in zip(marks, rows, strict=True)]
 
 
-def _parts(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """The jobs in requests that are not too large; nearly always that is one."""
-    part: list[Job] = []
-    size = 0
-    env_id, env_size = 0, 0
-    for job in jobs:
-        # Jobs of one invocation share an environment, which is most of what they are.
-        if id(job["run"]["env"]) != env_id:
-            env_id, env_size = id(job["run"]["env"]), len(json.dumps(job["run"]["env"]))
-        own = env_size + len(json.dumps({**job, "run": {**job["run"], "env": {}}}))
-        if part and size + own > PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(job)
-        size += own
-    yield part
-
-
 # ---- gangs of one file that wait for each other
 
 
@@ -172,26 +198,35 @@ def _refs(job: Job) -> list[str]:
     return [str(ref) for ref in (found if isinstance(found, list) else [found])]
 
 
-def _send_in_order(daemon: Daemon, jobs: Sequence[Job], key: str, *, dry_run: bool) -> list[Job]:
+def _send_in_order(handed: HandedIn, jobs: Sequence[Job], *, dry_run: bool) -> None:
     """One after the other, since a job is waited for by its id and has one only when it is there."""
     ids: dict[str, str] = {}
+    for job in _in_order(jobs):
+        (accepted,) = handed.hand_in(Request([_by_id(job, ids)]))
+        ids[job["name"]] = "" if dry_run else str(accepted["id"])  # nobody has been given an id, and nobody waits
+
+
+def _in_order(jobs: Sequence[Job]) -> list[Job]:
+    """Such that whoever is waited for comes first."""
+    done: set[str] = set()
     left, found = list(jobs), []
     names = {job["name"] for job in jobs}
     while left:
-        ready = next((job for job in left if all(ref in ids or ref not in names for ref in _refs(job))), None)
+        ready = next((job for job in left if all(ref in done or ref not in names for ref in _refs(job))), None)
         if ready is None:
             cycle = ", ".join(clean(job["name"]) for job in left)
             raise UsageError(f"{cycle} wait for each other", "mend their after: in the file")
         left.remove(ready)
-        (accepted,) = daemon.submit([_by_id(ready, ids)], f"{key}-{len(ids)}", dry_run=dry_run)
-        ids[ready["name"]] = str(accepted["id"])
-        found.append(accepted)
+        done.add(ready["name"])
+        found.append(ready)
     return found
 
 
 def _by_id(job: Job, ids: dict[str, str]) -> Job:
     if not _refs(job):
         return job
-    refs = [ids.get(ref, ref) for ref in _refs(job)]
+    refs = [found for ref in _refs(job) if (found := ids.get(ref, ref))]
+    if not refs:
+        return {**job, "gang": {key: value for key, value in job["gang"].items() if key != "after"}}
     after = {"any": refs} if isinstance(job["gang"]["after"], dict) else refs
     return {**job, "gang": {**job["gang"], "after": after}}

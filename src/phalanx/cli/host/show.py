@@ -18,6 +18,7 @@ _LABEL: Final = 12
 _EVENTS: Final = 12
 _RANKS: Final = 32
 _COMMAND_CHARS: Final = 400
+_GRACE_S: Final = 10.0  # what everybody has who says nothing
 _TOLD: Final = 0.005  # smaller shares round to nothing
 
 Told = dict[str, Any]
@@ -101,6 +102,7 @@ def _asked(asked: Told) -> list[tuple[str, str]]:
         ("begin", exact(asked["begin"]) if asked.get("begin") else ""),
         ("after", f"{after}{', however they end' if asked.get('after_any') else ''}" if after else ""),
         ("restarts", restarts),
+        ("grace", span(asked["grace_s"]) if asked.get("grace_s", _GRACE_S) != _GRACE_S else ""),
         ("preemptible", "yes, and waits again" if asked.get("requeue") else "yes" if asked.get("preemptible") else ""),
         ("singleton", "yes" if asked.get("singleton") else ""),
         ("topology", ", ".join(topology)),
@@ -160,7 +162,10 @@ def _history(told: Told) -> list[str]:
     history = told.get("history") or []
     if not history:
         return []
-    cells = [[exact(each["at"]), clean(each["event"]), data_text(each.get("data"))] for each in history[-_EVENTS:]]
+    cells = [
+        [exact(each["at"]), clean(each["event"]), data_text(each.get("data"), each["at"])]
+        for each in history[-_EVENTS:]
+    ]
     earlier = len(history) - len(cells)
     told_of = [f"  {earlier} earlier; -o json shows them"] if earlier > 0 else []
     return ["", *told_of, *(f"  {line}" for line in table([], cells))]

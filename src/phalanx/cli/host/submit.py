@@ -11,7 +11,7 @@ from phalanx.cli.host.listing import output_option
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
 from phalanx.cli.host.sending import look_again, send, tell_accepted
-from phalanx.cli.host.talking import failing, note, retyping, talking
+from phalanx.cli.host.talking import failing, retyping, talking
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -37,11 +37,9 @@ def submit(each: bool, dry_run: bool, output: str, command: tuple[str, ...], **p
     with failing(), retyping(command):
         wish = wish_of(params)
         jobs = prepare(wish, command, each=each, notes=notes)
-    for text in dict.fromkeys(notes):
-        note(text)
     with talking(start=True) as daemon:
-        accepted = send(daemon, jobs, dry_run=dry_run)
+        accepted = send(daemon, jobs, notes, dry_run=dry_run)
         if not dry_run:
             accepted = look_again(daemon, accepted)
     many = each or len(jobs) > 1 or wish.array is not None
-    tell_accepted(accepted, output, many=many, dry_run=dry_run, jobs=jobs)
+    tell_accepted(accepted, output, many=many, dry_run=dry_run, jobs=jobs, notes=notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -9,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from phalanx.cli.failure import WORDS, CommandFailure
+from phalanx.cli.failure import WORDS, CommandFailure, wants_json
 from phalanx.cli.host.text import clean
 from phalanx.client.daemon import Daemon, open_daemon
 from phalanx.client.daemon_errors import ClientError, RefusedError, UsageError
@@ -23,9 +24,9 @@ class HostFailure(CommandFailure):
 
     def __init__(self, bad: ClientError) -> None:
         """The exit code goes by the kind of error."""
-        super().__init__(bad.message)
+        super().__init__(bad.message, bad.hint)
         self.exit_code = bad.exit_code  # type: ignore[misc]  # click reads it from the instance
-        self.code, self.hint, self.details = bad.code, bad.hint, bad.details
+        self.code, self.details = bad.code, bad.details
 
     def tell(self) -> dict[str, Any]:
         """The error as the daemon said it, or would."""
@@ -87,8 +88,14 @@ def for_each(ref: str, do: Callable[[str], Answer]) -> list[Answer]:
 
 
 def note(text: str) -> None:
-    """A word beside the output, where it does not disturb programs that read it."""
-    click.echo(f"phalanx: note: {clean(text)}", err=True)
+    """A word beside the output, where it does not disturb programs that read it; as JSON for those that read that.
+
+    Where one object is printed it belongs into its `warnings`: this is for lists, for streams and for files.
+    """
+    if wants_json():
+        click.echo(json.dumps({"warning": text}), err=True)
+    else:
+        click.echo(f"phalanx: note: {clean(text)}", err=True)
 
 
 def complete_ref(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -100,9 +107,14 @@ def complete_ref(ctx: click.Context, param: click.Parameter, incomplete: str) ->
             rows = daemon.get("/v1/jobs", {"limit": 1000}, timeout_s=3.0)["jobs"]
     except (ClientError, KeyError, TypeError):
         return []
-    found = [CompletionItem(str(row["id"]), help=clean(f"{row['name']} {row['state']}")) for row in rows]
-    found += [CompletionItem(clean(row["name"]), help=f"{row['id']} {row['state']}") for row in rows if incomplete]
-    return [item for item in found if item.value.startswith(incomplete)]
+    found = {str(row["id"]): clean(f"{row['name']} {row['state']}") for row in rows}
+    if incomplete:
+        # A name means its newest job, and stands once; elements of an array come once nothing else could be meant.
+        found |= {clean(row["name"]): f"{row['id']} {row['state']}" for row in rows}
+        parts = {clean(row["array"]): f"{row['id']} {row['state']}" for row in rows if row.get("array")}
+        words = {word for word in found if word.startswith(incomplete)}
+        found |= parts if "[" in incomplete or words <= {incomplete} else {}
+    return [CompletionItem(word, help=told) for word, told in found.items() if word.startswith(incomplete)]
 
 
 #: A job on the command line: an id, a name or its beginning, `sweep[3]` or `sweep[0-3]` of an array, ids `36-39`.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from click import style
@@ -12,6 +13,8 @@ from click import style
 from phalanx import words
 
 span = words.span
+
+_SECONDS: Final = re.compile(r"\d+(?:\.\d+)?s")
 
 STATE_COLOURS: Final = {
     "pending": "yellow",
@@ -93,13 +96,27 @@ def sizes(row: dict[str, Any]) -> str:
     return f"{running} of {low}:{high}" if running else f"{low}:{high}"
 
 
-def data_text(data: dict[str, Any] | None) -> str:
-    """What an event says beside its name."""
+def data_text(data: dict[str, Any] | None, at: str | None = None) -> str:
+    """What an event says beside its name; `at`: when it was, for what counts from then."""
     told = {key: value for key, value in (data or {}).items() if value not in (None, "", {}, [])}
+    if isinstance(told.get("what"), dict):
+        told["what"] = {key: _edited(key, value, at) for key, value in told["what"].items()}
     # A sentence and not a value: it stands for itself, behind the rest.
     because = told.pop("because", None)
     facts = ", ".join(f"{clean(key).replace('_', ' ')} {_flat(value)}" for key, value in told.items())
     return "; ".join(part for part in (facts, clean(because) if because else "") if part)
+
+
+def _edited(key: str, value: object, at: str | None) -> object:
+    """What was asked of a job later on: lengths as people write them, a deadline as the instant that it is."""
+    if value is None:
+        return "none"
+    if not isinstance(value, str) or not _SECONDS.fullmatch(value):
+        return value
+    began = instant(at)
+    if key == "deadline" and began is not None:
+        return exact((began + timedelta(seconds=float(value[:-1]))).isoformat())
+    return span(float(value[:-1]))
 
 
 def _flat(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from phalanx.cli.host.listing import Column, choose_columns, dump, output_option, print_rows
+from phalanx.cli.host.listing import Column, choose_columns, dump, output_option, print_rows, terminal_columns
 from phalanx.cli.host.nodes import COLUMNS, device_rows
 from phalanx.cli.host.ps import info
 from phalanx.cli.host.talking import talking
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SHOWN: Final = ("gpu", "model", "state", "util", "used", "memory", "job", "name", "rank", "user", "info")
+_SHOWN_NARROW: Final = ("gpu", "state", "util", "job", "name", "user", "info")
+_WIDE_FROM: Final = 80
 _DEVICE_COLOURS: Final = {"free": "dim", "busy": "green", "stranger": "yellow", "quarantined": "red", "gone": "red"}
 
 
@@ -40,7 +42,8 @@ def top(delay: float, once: bool, output: str) -> None:
         if once or not sys.stdout.isatty():
             rows, summary = read(daemon)
             click.echo(summary)
-            print_rows(rows, choose_columns(None, [*COLUMNS, *_JOB_COLUMNS], _SHOWN), "table")
+            shown = _SHOWN_NARROW if (terminal_columns() or _WIDE_FROM) < _WIDE_FROM else _SHOWN
+            print_rows(rows, choose_columns(None, [*COLUMNS, *_JOB_COLUMNS], shown), "table", fits=True)
             return
         _live(daemon, delay)
 

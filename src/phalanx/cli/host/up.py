@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 
+from phalanx.cli.host.checking_settings import read_settings
 from phalanx.cli.host.completing import complete_policy
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure, failing, note, talking
 from phalanx.cli.host.text import clean, span
 from phalanx.client.daemon import Daemon, check_version, open_daemon
-from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError
+from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError, UsageError
 from phalanx.client.daemon_places import Place, answers, find_place, find_state, read_place
 
 Status = dict[str, Any]
+
+_NO_GPUS: Final = "there are no GPUs here; to try it with made-up ones: phalanx down && phalanx up --fake-gpus 8"
+
+
+class Flags(NamedTuple):
+    """What was said of the daemon to be."""
+
+    fake_gpus: int | None
+    real_gpus: bool
+    policy: str | None
+    tcp: str | None
+
+    def words(self) -> list[str]:
+        """The same, to be typed again."""
+        said = (("--fake-gpus", self.fake_gpus), ("--policy", self.policy), ("--tcp", self.tcp))
+        found = [word for name, value in said if value is not None for word in (name, str(value))]
+        return [*found, *(["--real-gpus"] if self.real_gpus else [])]
 
 
 @click.command()
@@ -37,27 +56,30 @@ def up(
     phalanx up --fake-gpus 8
     """
     state = find_state()
-    said = (("--fake-gpus", fake_gpus), ("--policy", policy), ("--tcp", tcp))
-    flags = [word for name, value in said if value is not None for word in (name, str(value))]
-    flags += ["--real-gpus"] if real_gpus else []
+    if fake_gpus is not None and real_gpus:
+        why = f"--fake-gpus {fake_gpus} and --real-gpus cannot both be meant"
+        raise HostFailure(UsageError(why, f"phalanx up --fake-gpus {fake_gpus}, or phalanx up --real-gpus"))
+    flags = Flags(fake_gpus, real_gpus, policy, tcp)
     place = read_place_or_fail(state)
+    if policy is not None or tcp is not None:
+        # Before anything is said about a daemon that runs: a hint to stop it must not leave nobody running.
+        with failing():
+            read_settings(state, {"policy": policy, "tcp": tcp})
     if answers(place.socket):
         with failing():
             check_version(place)
-        _tell_running(fake_gpus, policy, tcp, output)
+        _tell_running(flags, output)
         return
     with failing():
         from phalanx.client.daemon_starting import command_of, prepare_state, start_daemon
 
         if foreground:
             prepare_state(state)
-            command = command_of(state, [*flags, "--foreground"])
+            command = command_of(state, [*flags.words(), "--foreground"])
             os.execv(command[0], command)  # noqa: S606 - the daemon takes this process's place
-        start_daemon(state, flags)
+        start_daemon(state, flags.words())
         status = _read_own()
     _tell(status, output, "up")
-    if not status["gpus"]["total"]:
-        note("there are no GPUs here; to try it with made-up ones: phalanx down && phalanx up --fake-gpus 8")
 
 
 def _read_own() -> Status:
@@ -75,23 +97,21 @@ def read_place_or_fail(state: Path) -> Place:
         return read_place(state)
 
 
-def _tell_running(fake_gpus: int | None, policy: str | None, tcp: str | None, output: str) -> None:
+def _tell_running(flags: Flags, output: str) -> None:
     with failing():
         status = _read_own()
-    other = _differs(status, fake_gpus, policy)
-    if other or tcp is not None:
-        wanted = [f"--fake-gpus {fake_gpus}"] if fake_gpus is not None else []
-        wanted += [f"--policy {policy}"] if policy is not None else []
-        wanted += [f"--tcp {tcp}"] if tcp is not None else []
+    other = _differs(status, flags)
+    if other or flags.tcp is not None:
         why = f"a daemon runs already{', ' + other if other else ''}; options count when it starts"
-        raise HostFailure(ClientError(why, f"phalanx down && phalanx up {' '.join(wanted)}; running jobs go on"))
+        hint = f"phalanx down && phalanx up {shlex.join(flags.words())}; running jobs go on"
+        raise HostFailure(ClientError(why, hint))
     _tell(status, output, "already up")
 
 
-def _differs(status: Status, fake_gpus: int | None, policy: str | None) -> str:
-    gpus = status["gpus"]["total"]
-    if fake_gpus is not None and (not status.get("fake") or gpus != fake_gpus):
-        return f"with {gpus:g} {'fake' if status.get('fake') else 'real'} GPUs"
+def _differs(status: Status, flags: Flags) -> str:
+    gpus, fake, policy = status["gpus"]["total"], bool(status.get("fake")), flags.policy
+    if (flags.fake_gpus is not None and (not fake or gpus != flags.fake_gpus)) or (flags.real_gpus and fake):
+        return f"with {gpus:g} {'fake' if fake else 'real'} GPUs"
     if policy is not None and status.get("policy") != policy:
         return f"with policy {clean(status.get('policy'))}"
     return ""
@@ -159,10 +179,11 @@ def status(output: str) -> None:
 
 
 def _tell(status: Status, output: str, word: str) -> None:
-    if output == "json":
-        dump(status)
-        return
     gpus = status["gpus"]
+    notes = [] if gpus["total"] else [_NO_GPUS]
+    if output == "json":
+        dump({**status, **({"warnings": notes} if notes else {})})
+        return
     parts = [f"{number:g} {clean(name)}" for name, number in gpus.items() if name != "total" and number]
     kind = "fake GPUs" if status.get("fake") else "GPUs"
     click.echo(f"{word}: phalanx {clean(status['version'])}, pid {status['pid']}, for {span(status['uptime_s'])}")
@@ -176,6 +197,8 @@ def _tell(status: Status, output: str, word: str) -> None:
     store = status.get("store") or {}
     if not store.get("ok", True):
         click.echo(f"  store      {click.style('broken', fg='red')}: {clean(store.get('problem'))}")
+    for text in notes:
+        note(text)
 
 
 def _whom(status: Status) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.following import ENDED, failure_lines
-from phalanx.cli.host.listing import dump, output_option
+from phalanx.cli.host.listing import dump, output_option, print_wrapped
 from phalanx.cli.host.talking import for_each, ref_argument, talking
 from phalanx.cli.host.text import (
     clean,
@@ -63,7 +63,8 @@ def _print(told: Told, failed: list[str], *, verbose: bool) -> None:
         [f"  {line}" for line in failed],
         _decisions(told, most),
     )
-    click.echo("\n\n".join("\n".join(part) for part in parts if part))
+    lines = "\n\n".join("\n".join(part) for part in parts if part).split("\n")
+    print_wrapped(lines, _LABEL + 2)
 
 
 def _failure(daemon: Daemon, told: Told) -> list[str]:
@@ -145,7 +146,9 @@ def _decisions(told: Told, most: int) -> list[str]:
     decisions = (told.get("decisions") or [])[-most:]
     if not decisions:
         return []
-    cells = [[exact(each.get("at")), clean(each["event"]), data_text(each.get("data"))] for each in decisions]
+    cells = [
+        [exact(each.get("at")), clean(each["event"]), data_text(each.get("data"), each.get("at"))] for each in decisions
+    ]
     return [_row("" if at else "DECIDED", line) for at, line in enumerate(table([], cells))]
 
 

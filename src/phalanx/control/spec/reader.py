@@ -49,6 +49,12 @@ class _Loader(_Base):  # type: ignore[misc, valid-type]
         """Called on the way out."""
         self.depth -= 1
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Bring merged mappings in; each key once, or mappings that merge each other nine times over never end."""
+        super().flatten_mapping(node)
+        last = {key.value if isinstance(key, yaml.ScalarNode) else id(key): (key, value) for key, value in node.value}
+        node.value = list(last.values())
+
 
 def parse_text(text: str, file: str, extension: str) -> Raw:
     """The tree of a whole file; the format goes by the extension, YAML unless it says otherwise."""

@@ -62,9 +62,10 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Many jobs in one durable write."""
+    """Many jobs in one durable write. `run`: what they have in common; what a job says in its own goes before it."""
 
     jobs: list[Submission]
+    run: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Reason(msgspec.Struct, frozen=True):

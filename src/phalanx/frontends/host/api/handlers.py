@@ -16,6 +16,7 @@ from phalanx.frontends.host.api.event_stream import EventStream
 from phalanx.frontends.host.api.prometheus_meters import CONTENT_TYPE
 from phalanx.frontends.host.api.replies import JSON, TEXT
 from phalanx.frontends.host.api.shapes import AcceptedBatch, Jobs, Nodes, Queues, Stopping
+from phalanx.frontends.host.api.shared_runs import list_jobs
 from phalanx.frontends.host.messages import Accepted, ActedOn, Batch, Detail, Row, State, Why
 from phalanx.frontends.host.ports import Refused
 from phalanx.frontends.host.service import Listing
@@ -39,7 +40,7 @@ async def submit(ask: Ask) -> Accepted | AcceptedBatch:
     if isinstance(ask.body, Batch):
         if not ask.body.jobs:
             raise Refused("usage", "the batch holds no job", 'put at least one into "jobs"')
-        return AcceptedBatch(await ask.service.submit(ask.caller, ask.body.jobs, key, dry_run=dry_run))
+        return AcceptedBatch(await ask.service.submit(ask.caller, list_jobs(ask.body), key, dry_run=dry_run))
     (accepted,) = await ask.service.submit(ask.caller, [ask.body], key, dry_run=dry_run)
     return accepted
 

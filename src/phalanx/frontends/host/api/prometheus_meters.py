@@ -32,7 +32,10 @@ GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "phalanx_gangs": ("Gangs by state.", ("queue", "state")),
     "phalanx_pending_gangs": ("Waiting gangs by the reason that keeps them.", ("queue", "reason")),
     "phalanx_head_of_queue_wait_seconds": ("How long the first waiting gang of a queue has waited.", ("queue",)),
-    "phalanx_gpus": ("GPUs by what they do: allocated, idle_allocated, free, fragmented.", ("queue", "state")),
+    "phalanx_gpus": (
+        "GPUs by what they do: allocated (to jobs of a queue), free, stranger, quarantined.",
+        ("queue", "state"),
+    ),
     "phalanx_goodput_ratio": ("Useful GPU time as a part of all allocated GPU time.", ("queue",)),
 }
 
