@@ -479,3 +479,14 @@ def test_a_dry_run_gives_nobody_an_id(telling, phalanx, canned):
     telling.answer("POST", "/v1/jobs", {"jobs": jobs})
     shown = phalanx("submit", "--dry-run", "--array", "0-2", "--name", "s3", "true").stdout
     assert shown == "3 jobs  s3  pending  1 rank × 1 GPU each\n(dry run: nothing was submitted)\n"
+
+
+def test_a_submit_that_was_cancelled_at_once_ends_with_1_and_hints_that_lead_somewhere(telling, phalanx, canned):
+    reason = {"code": "DependencyFailed", "message": "cancelled, since 1 (prep), which it waited for, failed"}
+    telling.answer("POST", "/v1/jobs", {"id": 2, "name": "sft", "state": "pending", "eta": None, "reason": None})
+    telling.answer("GET", "/v1/jobs/2", canned.detail(canned.row(id=2, state="cancelled", reason=reason)))
+    done = phalanx("submit", "-g", "1", "--after", "1", "sleep", "1")
+    assert done.exit_code == 1
+    assert "cancelled, since 1 (prep), which it waited for, failed" in done.stdout
+    assert "phalanx retry 2" in done.stdout
+    assert "logs" not in done.stdout
