@@ -456,6 +456,7 @@ def test_columns_says_how_wide_a_terminal_is(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     assert terminal_columns() == 60
     assert wrap("  LABEL  some words that go on", 20, 9) == ["  LABEL  some words", "         that go on"]
+    assert wrap("    some words that go on", 20, 9) == ["    some words that", "    go on"]
     assert wrap("short", 20, 9) == ["short"]
 
 

@@ -149,7 +149,9 @@ def wrap(line: str, there: int, indent: int) -> list[str]:
     if width(click.unstyle(line)) <= there or there <= indent:
         return [line]
     bare = line.lstrip(" ")
-    shown, found = " " * (len(line) - len(bare)), []
+    lead = len(line) - len(bare)
+    shown, found = " " * lead, []
+    indent = lead if lead > _GAP else indent  # what stands below a label goes on there
     for word in _GAPS.findall(bare):  # each with the spaces behind it
         if shown.strip() and width(click.unstyle(shown + word.rstrip())) > there:
             found.append(shown.rstrip())
