@@ -107,9 +107,12 @@ def say_nothing(daemon: Daemon, query: Mapping[str, Any]) -> str:
     told = " ".join(part for part in ("no jobs", whose, *parts) if part)
     if query.get("queue"):
         return f"{told}; phalanx queues lists the queues"
-    options = f" -u {clean(user)}" if user else " -a" if everybody else ""
     if not query["finished"] and read_rows(daemon, {**query, "finished": 1, "limit": 1}):
-        return f"{told} now; phalanx ps{options} --finished shows those that have ended"
+        if user:
+            return f"{told} now; phalanx ps -u {clean(user)} --finished shows those that have ended"
+        if everybody:
+            return f"{told} now; phalanx ps -a --finished shows those that have ended"
+        return f"{told} now; phalanx ps --finished shows those that have ended"
     if not everybody and read_rows(daemon, {**query, "all": 1, "limit": 1}):
         return f"{told}; phalanx ps -a shows everybody's"
     return told
