@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sqlite3
 from contextlib import closing
@@ -105,6 +106,45 @@ def test_a_job_that_makes_no_sense_any_more_costs_no_other_job_its_daemon(daemon
     daemon.let_end()
     for job in (1, *waiting):
         assert daemon.wait(job)["state"] == ("failed" if job == waiting[2] else "completed")
+    daemon.check_logs()
+
+
+def spoil_run(daemon, column):
+    with closing(sqlite3.connect(daemon.state / "phalanx.db")) as connection:
+        connection.execute(f"UPDATE run SET {column} = cast('{{\"broken' as text)")  # noqa: S608
+        connection.commit()
+
+
+@pytest.mark.parametrize("column", ["intent", "members", "devices", "state"])
+def test_a_damaged_row_of_an_attempt_is_nothing_to_a_job_that_runs(daemon, column):
+    waiting = kill_with_jobs(daemon)
+    pids = {start.pid for start in daemon.started(1)}
+    spoil_run(daemon, column)
+    daemon.start()
+    assert f"the record of its attempt 1.1 was damaged ({column})" in daemon.get("/v1/status")["store"]["problem"]
+    assert daemon.row(1)["state"] == "running"
+    assert pids <= set(daemon.marked(1))
+    daemon.let_end()
+    for job in (1, *waiting):
+        assert daemon.wait(job)["state"] == "completed"
+    assert {start.attempt for start in daemon.started(1)} == {1}
+    daemon.check_logs()
+
+
+def test_a_job_of_which_nobody_knows_who_has_what_begins_again_and_says_why(daemon):
+    """Row and second record are both lost; until nothing of it is left its devices are nobody else's."""
+    waiting = kill_with_jobs(daemon)
+    spoil_run(daemon, "devices")
+    shutil.rmtree(daemon.state / "redo")
+    daemon.start()
+    daemon.wait_started(1, 4, attempt=2)
+    history = daemon.get("/v1/jobs/1")["history"]
+    assert any("record on the disk was damaged" in str(told) for told in history), history
+    assert "runs again" in daemon.get("/v1/status")["store"]["problem"]
+    daemon.let_end()
+    for job in (1, *waiting):
+        assert daemon.wait(job)["state"] == "completed"
+    daemon.check_one_attempt()
     daemon.check_logs()
 
 

@@ -71,7 +71,7 @@ def test_everything_is_there_after_a_restart(opened, job):
     store = opened()
     store.write_now(
         InsertJobs(1000, "k", [job(), job(name="b")]),
-        PutRun(RunRecord("1.1", 1, 1, 1, "starting", "boot", b"[0]", b"{}", b"{}")),
+        PutRun(RunRecord("1.1", 1, 1, 1, "starting", "boot", b"[]", b'{"started_us":5}', b"{}")),
         AddEvents([EventRecord(1, "submit", 5, 1.5, b"{}")]),
         PutMeta("mark", b"7"),
         AddEstimate(1, 5, 10, 8, 12, predicted=True),
@@ -83,7 +83,7 @@ def test_everything_is_there_after_a_restart(opened, job):
     assert [record.name for record in again.jobs()] == ["train", "b"]
     assert again.load_run(2) == job().run
     assert again.find_key(1000, "k") == [1, 2]
-    assert again.runs() == [RunRecord("1.1", 1, 1, 1, "starting", "boot", b"[0]", b"{}", b"{}")]
+    assert again.runs() == [RunRecord("1.1", 1, 1, 1, "starting", "boot", b"[]", b'{"started_us":5}', b"{}")]
     assert again.events() == [EventRecord(1, "submit", 5, 1.5, b"{}", 1)]
     assert again.meta("mark") == b"7"
     assert again.estimates() == [EstimateRecord(1, 5, 10, 8, 12, predicted=True)]

@@ -26,6 +26,7 @@ from phalanx.frontends.host.store import (
 )
 
 JOBS = 60
+SEAT = b'[{"key":0,"role":"member","rank":0,"devices":[["GPU-0",1000]],"pid":7,"start":8,"leaving":false,"joined":1}]'
 TRIALS = 200
 
 
@@ -42,7 +43,9 @@ def fill(store, make_job):
             PutMeta("clock", msgspec.json.encode({"at_us": number})),
         )
         if number % 3:
-            store.write_now(PutRun(RunRecord(f"{number}.1", number, 1, 1, "running", "boot", b'[{"key":0}]', b"{}")))
+            store.write_now(
+                PutRun(RunRecord(f"{number}.1", number, 1, 1, "running", "boot", SEAT, b'{"started_us":5}'))
+            )
         if number == JOBS // 2:
             store.backup()
 
@@ -153,6 +156,7 @@ def test_what_cannot_change_is_taken_from_a_backup(opened, home, job, column, va
     before = {record.id: record for record in store.jobs()}
     store.backup()
     store.close_now()
+    shutil.rmtree(home / "redo")
     spoil_row(home, "job", "id", 2, column, value)
     again = opened()
     assert {record.id: record for record in again.jobs()} == before
@@ -167,6 +171,7 @@ def test_a_job_of_which_nobody_knows_what_it_was_has_failed(opened, home, job):
     store = opened()
     store.write_now(InsertJobs(1000, None, [job(name="whole"), job(name="hurt")]))
     store.close_now()
+    shutil.rmtree(home / "redo")
     spoil_row(home, "job", "id", 2, "options", b'{"begin_us":')
     again = opened()
     assert [record.name for record in again.jobs()] == ["whole"]
@@ -182,6 +187,7 @@ def test_what_may_be_missing_is_emptied(opened, home, job):
     store = opened()
     store.write_now(InsertJobs(1000, None, [job(ledger=b"{}")]), PutMeta("decayed", b"{}"))
     store.close_now()
+    shutil.rmtree(home / "redo")
     spoil_row(home, "job", "id", 1, "ledger", b"{")
     spoil_row(home, "meta", "key", "decayed", "value", b"\xff")
     again = opened()
@@ -189,6 +195,95 @@ def test_what_may_be_missing_is_emptied(opened, home, job):
     assert again.meta("decayed") is None
     assert "(ledger); that was emptied" in again.problem
     assert "'decayed' was damaged" in again.problem
+
+
+@pytest.mark.parametrize("backup", [False, True])
+@pytest.mark.parametrize(("column", "value"), [("gang", b"{"), ("state", "runing"), ("attempt", "x"), ("ledger", b"{")])
+def test_any_column_of_a_job_is_in_the_second_record(opened, home, job, column, value, backup):
+    """Not only what cannot have changed since the backup: it has every change."""
+    store = opened()
+    store.write_now(InsertJobs(1000, None, [job(name="whole"), job(name="hurt")]))
+    if backup:
+        store.backup()
+    store.write_now(UpdateJob(2, state="running", attempt=3, ledger=b'{"lost":5}', gang=b'{"members":7}'))
+    before = {record.id: record for record in store.jobs()}
+    store.close_now()
+    spoil_row(home, "job", "id", 2, column, value)
+    again = opened()
+    assert {record.id: record for record in again.jobs()} == before
+    assert f"Job 2: its record was damaged ({column}); it was taken from the second record." in again.problem
+
+
+HISTORY = [
+    EventRecord(5, "bind", 40, 1.0, b'{"attempt":2,"members":1,"devices":["GPU-3","GPU-1"]}'),
+    EventRecord(5, "start", 50, 1.0, b'{"attempt":2,"members":1}'),
+    EventRecord(5, "cancelling", 60, 1.0, b'{"by":"ada"}'),
+]
+HURT = [
+    ("intent", 'cast(\'{"broken\' as text)'), ("intent", '\'{"purpose":"cancfl"}\''), ("members", "x'00'"),
+    ("devices", '\'[{"key":0}]\''), ("state", "'runnimg'"), ("boot_id", "x'ff'"), ("job", "'five'"), ("job", "6"),
+    ("attempt", "3"), ("generation", "null"), ("run", "'5.x'"), ("run", "'5.7'"),
+]  # fmt: skip
+
+
+def spoil_attempt(opened, home, job, column, value, *, recorded):
+    """A store with an attempt whose end somebody wants, before and after a column of it is spoilt."""
+    store = opened()
+    store.write_now(InsertJobs(1000, None, [job() for _ in range(5)]), AddEvents(HISTORY))
+    intent = b'{"purpose":"cancel","by":"ada","failure":null}'
+    store.write_now(PutRun(RunRecord("5.2", 5, 2, 1, "stopping", "boot", SEAT, b'{"started_us":50}', intent)))
+    runs = store.runs()
+    store.close_now()
+    (home / "runs" / "5.2").mkdir(parents=True)
+    (home / "runs" / ".live").mkdir(parents=True)
+    (home / "runs" / ".live" / "5.2").write_text('{"boot_id":"boot"}', encoding="ascii")
+    if not recorded:
+        shutil.rmtree(home / "redo")
+    with closing(sqlite3.connect(home / "phalanx.db")) as connection:
+        if value == "null":
+            value = "1.5"
+        connection.execute(f"UPDATE run SET {column} = {value}")  # noqa: S608
+        connection.commit()
+    return runs, opened()
+
+
+@pytest.mark.parametrize(("column", "value"), HURT)
+def test_a_damaged_attempt_is_taken_from_the_second_record(opened, home, job, column, value):
+    before, again = spoil_attempt(opened, home, job, column, value, recorded=True)
+    assert again.runs() == before
+    assert "Job 5: the record of its attempt 5.2 was damaged" in again.problem
+    assert list(home.glob("phalanx.db.damaged-rows-*"))
+    again.close_now()
+    assert opened().problem is None
+
+
+@pytest.mark.parametrize(("column", "value"), HURT)
+def test_a_damaged_attempt_is_put_together_from_what_else_tells(opened, home, job, column, value):
+    (before,), again = spoil_attempt(opened, home, job, column, value, recorded=False)
+    (after,) = again.runs()
+    assert "Job 5: the record of its attempt 5.2 was damaged" in again.problem
+    if column == "devices":
+        (entry,) = msgspec.json.decode(after.devices)
+        assert [name for name, _ in entry["devices"]] == ["GPU-3", "GPU-1"], "until it is gone they are nobody else's"
+        after.devices = before.devices
+    if column == "state":
+        after.state = before.state if after.state == "running" else after.state
+    assert after == before
+
+
+def test_an_attempt_that_must_be_ended_for_its_row_says_so(opened, home, job):
+    store = opened()
+    store.write_now(InsertJobs(1000, None, [job()]))
+    store.write_now(PutRun(RunRecord("1.1", 1, 1, 1, "running", "boot", SEAT, b'{"started_us":50}')))
+    store.close_now()
+    shutil.rmtree(home / "redo")
+    spoil_row(home, "run", "job", 1, "devices", b"[")
+    again = opened()
+    (run,) = again.runs()
+    intent = msgspec.json.decode(run.intent)
+    assert (intent["purpose"], run.devices) == ("evict", b"[]")
+    assert "record on the disk was damaged" in intent["by"]
+    assert "runs again" in again.problem
 
 
 def test_text_that_is_not_utf8_in_what_sqlite_says_leads_to_the_backup(opened, home, job, monkeypatch):

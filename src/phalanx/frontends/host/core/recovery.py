@@ -25,6 +25,7 @@ from phalanx.frontends.host.launching.run_ends import tell_shim_loss
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.ports import FoundRun
 from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob
+from phalanx.frontends.host.store.run_mending import UNTOLD
 
 
 class Recovery:
@@ -107,7 +108,9 @@ class Recovery:
             assert found is not None
             await self._adopt(job, live, found, tell=Duty.TELL in duties)
         else:
-            await self._over(job, live, run, found, told=on_disk in (OnDisk.REGRETTED, OnDisk.STOPPING))
+            # Of one that is to end because its row was damaged nobody can have been told by an earlier daemon.
+            told = on_disk in (OnDisk.REGRETTED, OnDisk.STOPPING) and not intent.get(UNTOLD)
+            await self._over(job, live, run, found, told=told)
 
     def _live_of(self, run: RunRecord) -> Live:
         """The attempt as it was written down; devices that are not there any more are nobody's."""
@@ -177,11 +180,13 @@ class Recovery:
     def _seat(self, job: Job, live: Live) -> None:
         """The engine sees it where it sits, or sees it wait if it was on its way out for somebody."""
         hub = self.hub
-        staying = [member for member in live.members.values() if not member.leaving]
-        if live.purpose in (EVICT, MOVE) or not staying:
+        roles = {role.name for role in job.gang.roles}  # one whose row was damaged may have members of none
+        staying = [member for member in live.members.values() if not member.leaving and member.role in roles]
+        if live.purpose in (EVICT, MOVE):
             return
-        seats = join_seats(job.gang, staying, len(hub.devices))
-        hub.planner.seat(hub.now_us(), job.number, seats, live.started_us or 0)
+        if staying:
+            seats = join_seats(job.gang, staying, len(hub.devices))
+            hub.planner.seat(hub.now_us(), job.number, seats, live.started_us or 0)
         if live.purpose == CANCEL:
             hub.planner.cancel(hub.now_us(), job.number)
 

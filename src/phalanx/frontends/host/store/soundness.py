@@ -2,16 +2,17 @@
 
 SQLite checks the structure of its file and not what is in it: a damaged sector may leave a table in order and half a
 sentence in a row. Whoever reads that later would fall over it again at every start. So every row is looked at once:
-types, words that are one of a few, JSON that can be read. What is wrong is taken from the newest backup where it
-cannot have changed since; what may be missing is emptied; a job of which neither can be said has failed. The rows as
-they were are kept in a file beside the database.
+types, words that are one of a few, JSON that can be read. What is wrong is taken from the second record, or from the
+newest backup where it cannot have changed since; what may be missing is emptied; a job of which none of this can be
+said has failed, and an attempt is put together by `run_mending`. The rows as they were are kept in a file beside the
+database.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +21,10 @@ from typing import Any, Final, get_args
 import msgspec
 
 from phalanx.frontends.host.messages import State
-from phalanx.frontends.host.store.backups import create_private, list_backups
+from phalanx.frontends.host.store.backups import create_private, list_backups, recall
 from phalanx.frontends.host.store.database import connect_reader
+from phalanx.frontends.host.store.run_mending import Row, is_devices, is_intent, is_members, name_run, rebuild_run
 from phalanx.frontends.host.store.schema import ENDED_SQL
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,10 @@ _RUN: Final[Mapping[str, ColumnKind]] = {
     "generation": _INT,
     "state": _word(_RUN_STATES),
     "boot_id": _TEXT,
-    "devices": _json(list),
-    "members": _OBJECT.or_none(),
-    "intent": _OBJECT.or_none(),
+    # There are few of them, and the core relies on every word.
+    "devices": ColumnKind("0", is_devices),
+    "members": ColumnKind("0", is_members).or_none(),
+    "intent": ColumnKind("0", is_intent).or_none(),
 }
 #: Tables of which a row that cannot be read is worth nothing, by key.
 _LOOSE: Final[Mapping[tuple[str, str], Mapping[str, ColumnKind]]] = {
@@ -157,12 +158,21 @@ class Mending:
     """One look at all rows, and what came of it."""
 
     connection: sqlite3.Connection
+    database: Path
     folder: Path  # of the backups
     said: list[str] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)  # rows as they were found
+    _recalled: list[sqlite3.Connection | None] = field(default_factory=list)  # as the second record has it, made once
 
     def run(self) -> None:
         """Look at everything, and mend what is wrong in the open transaction."""
+        try:
+            self._run()
+        finally:
+            for recalled in filter(None, self._recalled):
+                recalled.close()
+
+    def _run(self) -> None:
         self._mend_meta()
         self._mend_jobs()
         self._mend_runs()
@@ -208,6 +218,12 @@ class Mending:
                 self._mend_command(number)
 
     def _mend_job(self, number: int, row: Row, bad: set[str]) -> None:
+        checks, words = {**_LASTING, **_GROWING, **_SPARE}, ", ".join(sorted(bad))
+        latest = self._find_latest("job", "id", number, row, checks, {*_LASTING, *_GROWING} - bad)
+        if latest is not None:
+            self._update(number, {name: latest[name] for name in bad})
+            self.said.append(f"Job {number}: its record was damaged ({words}); it was taken from the second record.")
+            return
         lost = bad & _LASTING.keys()
         older = self._find_older("job", "id", number, tuple(_LASTING)) if lost else None
         # Ids are never given twice, so it is the same job; what is still whole in both rows says so as well.
@@ -219,7 +235,6 @@ class Mending:
         if broken:
             values |= self._give_up(row, broken)
         self._update(number, values)
-        words = ", ".join(sorted(bad))
         what = "it has failed, submit it again" if broken else "what was whole in a backup was taken from there"
         what = what if lost or broken else "that was emptied"
         self.said.append(f"Job {number}: its record was damaged ({words}); {what}.")
@@ -228,7 +243,7 @@ class Mending:
         older = self._find_older("job_run", "job", number, ("run",))
         if older is not None and _OBJECT.check(older["run"]):
             self.connection.execute("INSERT OR REPLACE INTO job_run VALUES (?, ?)", (number, older["run"]))
-            self.said.append(f"Job {number}: what it runs was damaged; it was taken from a backup.")
+            self.said.append(f"Job {number}: what it runs was damaged; it was taken from a copy.")
             return
         self._update(number, self._give_up({}, ["command"]))
         self.said.append(f"Job {number}: what it runs was damaged; it has failed, submit it again.")
@@ -259,11 +274,39 @@ class Mending:
     # ------------------------------------------------------------------ the rest
 
     def _mend_runs(self) -> None:
-        for row in self._find_bad("run", "run", _RUN):
-            # Its directory and its control group still tell what is there; the job is looked at as if it had none.
+        runs = self.database.parent / "runs"
+        for row in [*self._find_bad("run", "run", _RUN), *self._find_misnamed()]:
+            bad = {column for column, kind in _RUN.items() if not kind.check(row[column])}
+            name, words = name_run(row, runs), ", ".join(sorted(bad)) or "name"
             self.connection.execute("DELETE FROM run WHERE run = CAST(? AS TEXT)", (row["run"],))
-            name = row["run"].decode(errors="replace") if isinstance(row["run"], bytes) else row["run"]
-            self.said.append(f"The record of run {name} was damaged and was left out; what is left of it is ended.")
+            if name is None:  # its directory and its control group still tell what is there
+                self.said.append(f"The record of run {row['run']!r} was damaged and left out; what is left is ended.")
+                continue
+            latest = self._find_latest("run", "run", name, row, _RUN, _RUN.keys() - bad) if bad else None
+            whole = {"run": name} | (latest or rebuild_run(self.connection, runs, name, row, bad))
+            self._put_run(whole)
+            what = "it is ended, since nobody knows which rank has which device, and runs again"
+            if latest is not None:
+                what = "it was taken from the second record"
+            elif "devices" not in bad:
+                what = "it was put together from what else is known of it"
+            self.said.append(f"Job {whole['job']}: the record of its attempt {name} was damaged ({words}); {what}.")
+
+    def _find_misnamed(self) -> list[Row]:
+        """Attempts whose name and numbers say two things."""
+        names = ["run", *_RUN]
+        sql = f"SELECT {', '.join(names)} FROM run WHERE run != job || '.' || attempt"  # noqa: S608
+        rows = [dict(zip(names, values, strict=True)) for values in self.connection.execute(sql).fetchall()]
+        sound = [row for row in rows if all(kind.check(row[name]) for name, kind in _RUN.items())]
+        self.kept += [{"table": "run", "bad": ["run"], "row": row} for row in sound]
+        return sound
+
+    def _put_run(self, row: Row) -> None:
+        texts = {
+            key: value.decode() if key in _TEXTS and isinstance(value, bytes) else value for key, value in row.items()
+        }
+        names, marks = ", ".join(texts), ", ".join("?" * len(texts))
+        self.connection.execute(f"INSERT OR REPLACE INTO run ({names}) VALUES ({marks})", tuple(texts.values()))  # noqa: S608
 
     def _mend_meta(self) -> None:
         for row in self._find_bad("meta", "key", {"value": _ANY}):
@@ -276,16 +319,39 @@ class Mending:
                 f"What was remembered of '{key}' was damaged; an older copy is in its place, if there is one."
             )
 
+    def _find_latest(
+        self, table: str, key: str, value: Any, row: Row, checks: Mapping[str, ColumnKind], same: Set[str]
+    ) -> Row | None:
+        """The same row as the second record has it; None unless it is sound and no older than what is whole in ours."""
+        recalled = self._recall()
+        found = None if recalled is None else _look_up(recalled, table, key, value, tuple(checks))
+        if found is None or not all(kind.check(found[name]) for name, kind in checks.items()):
+            return None
+        return found if all(found[name] == row[name] for name in same) else None
+
     def _find_older(self, table: str, key: str, value: Any, names: Sequence[str]) -> Row | None:
-        """The same row in the newest backup that has it."""
+        """The same row in the second record, or in the newest backup that has it."""
+        recalled = self._recall()
+        found = None if recalled is None else _look_up(recalled, table, key, value, names)
+        if found is not None:
+            return found
         for path in list_backups(self.folder):
             with suppress(sqlite3.Error), closing(connect_reader(path)) as backup:
-                backup.text_factory = bytes
-                sql = f"SELECT {', '.join(names)} FROM {table} WHERE {key} = ?"  # noqa: S608
-                found = backup.execute(sql, (value,)).fetchone()
+                found = _look_up(backup, table, key, value, names)
                 if found is not None:
-                    return dict(zip(names, found, strict=True))
+                    return found
         return None
+
+    def _recall(self) -> sqlite3.Connection | None:
+        if not self._recalled:
+            self._recalled.append(recall(self.database, self.folder))
+        return self._recalled[0]
+
+
+def _look_up(connection: sqlite3.Connection, table: str, key: str, value: Any, names: Sequence[str]) -> Row | None:
+    connection.text_factory = bytes
+    found = connection.execute(f"SELECT {', '.join(names)} FROM {table} WHERE {key} = ?", (value,)).fetchone()  # noqa: S608
+    return None if found is None else dict(zip(names, found, strict=True))
 
 
 def _say_sound(checks: Mapping[str, ColumnKind]) -> str:
@@ -293,7 +359,7 @@ def _say_sound(checks: Mapping[str, ColumnKind]) -> str:
     return " AND ".join(kind.surely.replace("{c}", name) for name, kind in checks.items())
 
 
-_TEXTS: Final = frozenset({"user", "name", "queue", "state"})
+_TEXTS: Final = frozenset({"user", "name", "queue", "state", "run", "boot_id"})
 
 
 def mend(connection: sqlite3.Connection, database: Path, folder: Path, wall_s: float) -> list[str]:
@@ -301,7 +367,7 @@ def mend(connection: sqlite3.Connection, database: Path, folder: Path, wall_s: f
     with _raw(connection):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            mending = Mending(connection, folder)
+            mending = Mending(connection, database, folder)
             mending.run()
             if mending.kept:
                 path = _keep(database, mending.kept, wall_s)
