@@ -63,6 +63,7 @@ class FakeStore:
         self.told: list[EventRecord] = []
         self.estimated: list[EstimateRecord] = []
         self.reads = 0
+        self.full = False
 
     def job(self, job: int) -> JobRecord | None:
         return self.records.get(job)

@@ -169,7 +169,11 @@ def test_who_waits_starts_by_itself_once_a_full_disk_has_room(disk, small):
     fill_up(daemon, disk)
     daemon.let_end()
     assert daemon.wait(running)["state"] == "completed"
-    assert daemon.row(waiting)["state"] in ("pending", "starting")
+    for answer in (daemon.row(waiting), daemon.get(f"/v1/jobs/{waiting}/why")):
+        assert (answer["state"], answer["reason"]["code"]) == ("pending", "MachineFault"), answer
+        assert f"the disk under {daemon.state} is full" in answer["reason"]["message"]
+        assert answer["eta"] is None, "nobody knows when there is room"
+    assert "is full" in daemon.row(waiting)["info"]
     disk.make_room()
     until(lambda: daemon.started(waiting), lambda: f"the start:\n{daemon.row(waiting)}\n{daemon.log()}", limit_s=20)
 

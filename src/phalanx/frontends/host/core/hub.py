@@ -128,6 +128,11 @@ class Hub:
     _queue: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while somebody waits for room on the disk
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
+    @property
+    def in_trouble(self) -> bool:
+        """Whether something keeps everybody from being started: a fault of the machine, or a full disk."""
+        return bool(self.trouble.why) or self.store.full
+
     def now_us(self) -> int:
         """The cluster's clock."""
         return self.clock.now_us()

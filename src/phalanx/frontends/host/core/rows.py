@@ -91,7 +91,8 @@ class Rows:
         """Why a job is where it is, in a sentence; None: there is nothing to say."""
         if job.ended:
             return self._reason_ended(job, reads=reads)
-        if job.next is not None and job.live is None and self.hub.trouble.why:
+        at_gate = job.live is not None and job.live.phase.at_gate and self.hub.store.full  # it cannot be written down
+        if at_gate or (job.next is not None and job.live is None and self.hub.in_trouble):
             return Reason("MachineFault", self.say_trouble())
         if job.next is not None:
             return Reason("Starting", self._say_claim(job, job.next))
@@ -99,7 +100,7 @@ class Rows:
 
     def _reason_waiting(self, job: Job, told: Mapping[int, Told]) -> Reason | None:
         if GATE_ASIDE in job.gates:
-            return Reason("MachineFault", self.say_trouble() if self.hub.trouble.why else self.say_gate(job))
+            return Reason("MachineFault", self.say_trouble() if self.hub.in_trouble else self.say_gate(job))
         if gate := self.say_gate(job):
             return Reason(Code.HELD.word, gate)
         if GATE_RUNNING in job.gates:
@@ -111,7 +112,7 @@ class Rows:
         if found is None or found[0] is Code.NONE:
             return None
         code, sentence, needed, available = found
-        if self.hub.trouble.why:  # whatever else it waits for, this comes first
+        if self.hub.in_trouble:  # whatever else it waits for, this comes first
             return Reason("MachineFault", f"{self.say_trouble()}; besides: {sentence}", needed, available)
         if job.reason is not None and job.reason[0] == "CannotStart":
             sentence = f"{sentence}; the last attempt could not be started: {job.reason[1]}"
@@ -145,6 +146,12 @@ class Rows:
     def say_trouble(self) -> str:
         """What keeps everybody from being started."""
         trouble = self.hub.trouble
+        if self.hub.store.full:
+            folder = self.hub.runs.parent
+            return (
+                f"nothing can be started on this machine: the disk under {folder} is full (df -h {folder}); it goes on "
+                "by itself as soon as there is room, and no job fails of it"
+            )
         left_us = trouble.until_us - self.hub.now_us()
         when = f"in {span(left_us / 1e6)}" if left_us > 0 else "with the next start"
         return (
@@ -236,7 +243,7 @@ class Rows:
             members_max=gang.members_max,
             placement={hub.node: len(present)} if present else {},
             reason=reason,
-            eta=None if eta is None else self.eta(eta),
+            eta=None if eta is None or hub.store.full else self.eta(eta),
             gpus=held if present else job.spent.gpus if job.ended and job.spent.attempts else job.gpus(),
             devices=[hub.devices[device].uuid for device in devices],
             priority=gang.priority,
@@ -269,7 +276,7 @@ class Rows:
             return _info_ended(job.state, job.exit_code, reason, job.spent)
         if job.live is not None:
             return self._info_live(job, job.live, devices)
-        if eta is None or job.gates or self.hub.trouble.why:
+        if eta is None or job.gates or self.hub.in_trouble:
             return reason.message if reason is not None else "starts in this cycle"
         at, low, high = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
         hangs_on = f" {eta.hangs_on}" if eta.hangs_on else ""
@@ -278,7 +285,7 @@ class Rows:
     def _info_live(self, job: Job, live: Live, devices: list[int]) -> str:
         where = devices_text(devices) or f"on {self.hub.node}"
         if live.phase.at_gate:
-            return f"starting on {where}"
+            return self.say_trouble() if self.hub.store.full else f"starting on {where}"
         if live.purpose in (EVICT, MOVE):
             return f"{where}, making way ({live.by})"
         if live.purpose is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import pwd
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty
@@ -58,7 +58,7 @@ class Starting:
         members = {rank: Member(rank, role, devices, rank=rank) for rank, (role, devices) in enumerate(places)}
         job.next = Live(job.id, job.attempt + 1, members, since_us=self.hub.now_us())
         if job.live is None:
-            job.state = "pending" if self.hub.trouble.why else "starting"
+            job.state = "pending" if self.hub.in_trouble else "starting"
         self.waiting[job.id] = None
         self.try_all()
 
@@ -80,6 +80,7 @@ class Starting:
     def try_all(self) -> None:
         """Begin everybody whose seats are free, in the order in which they were given."""
         if self.hub.store.full:  # what cannot be written down must not begin
+            self._put_back(self.waiting)
             if not self._asks_for_room:
                 self._asks_for_room = True
                 self.hub.agenda.at(self.hub.now_us() + ROOM_EVERY_US, lambda: self.hub.spawn(self._ask_for_room()))
@@ -241,8 +242,13 @@ class Starting:
             job.gates.add(GATE_ASIDE)
             hub.planner.hold(now_us, job.number)
             hub.agenda.at(now_us + aside_us, lambda: self._come_back(job.id))
-        for number in self.waiting if everybody else ():
-            other = hub.register.by_id[number]
+        if everybody:
+            self._put_back(self.waiting)
+
+    def _put_back(self, numbers: Iterable[int]) -> None:
+        """They have their seats, and do not begin for now."""
+        for number in numbers:
+            other = self.hub.register.by_id[number]
             if other.live is None and not other.ended:
                 other.state = "pending"
 

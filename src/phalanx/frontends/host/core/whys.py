@@ -52,7 +52,7 @@ class Whys:
             return await self._why_waiting(job, reads=reads)
         if job.ended:
             reason = self._say_ended(job, reads=reads)
-        elif job.live is not None and job.next is None:
+        elif job.live is not None and job.next is None and not (job.live.phase.at_gate and self.hub.store.full):
             reason = Reason("Stopping" if job.live.purpose else "Running", self._say_running(job, job.live))
         else:
             reason = self.rows.reason(job, {}) or Reason("Starting", "is being started")
@@ -105,7 +105,7 @@ class Whys:
             reason = Reason(reason.code, self.say(job, code, reason), reason.needed, reason.available)
             blockers = [self._blocker(job, other) for other in others if other.code.word != reason.code]
         sooner = await self.sooners.find(job, reason, rivals)
-        eta = etas.get(job.id)
+        eta = None if self.hub.store.full else etas.get(job.id)
         more: dict[str, Any] = {"blockers": blockers, "ahead": ahead, "sooner_if": sooner}
         if in_order is not None:
             starts = await self.forecaster.starts_before(job)
