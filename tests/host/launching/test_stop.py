@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from phalanx.frontends.host import containment
+from phalanx.frontends.host.launching import patience
 
 #: A child in a session of its own whose parent is gone, with a clean environment: nothing but a cgroup, or
 #: a subreaper, has hold of it.
@@ -244,3 +246,49 @@ def test_the_name_of_a_process_cannot_lie_about_it(tmp_path):
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("ranks", [None, [1]])
+def test_a_stopped_shim_keeps_nothing_much_longer_than_the_grace(held_world, until, ranks):
+    """Whoever stops it has the devices for as long, so it must not be for as long as SIGKILL may take."""
+    world = held_world
+    if world.kind == "weak" and ranks is not None:
+        pytest.skip("nobody but the shim knows who came from which member")
+
+    async def scenario():
+        launcher = world.launcher()
+        await world.start(launcher, [sys.executable, "-c", DEAF], [sys.executable, "-c", DEAF])
+        logs = [world.path / "1.1" / "logs" / f"rank-{rank}.log" for rank in (0, 1)]
+        await until(lambda: all("up" in log.read_text() for log in logs), "both to be up")
+        members = world.story().members
+        os.kill(world.story().pid, signal.SIGSTOP)
+        began = time.monotonic()
+        await launcher.stop("1.1", ranks, "TERM", 0.3)
+        await until(lambda: containment._is_gone(members[1][0]), "its end")
+        assert time.monotonic() - began < 0.3 + 4
+        if ranks is None:
+            await world.hear("lost")
+            assert time.monotonic() - began < 0.3 + 6
+            assert world.left() == set()
+        else:
+            assert not containment._is_gone(members[0][0]), "nobody wants its end"
+
+    world.play(scenario)
+
+
+def test_a_shim_that_does_what_it_is_told_is_not_killed_for_its_members(held_world, until, monkeypatch):
+    """After the grace they are killed from here as well, and it still tells how each ended."""
+    world = held_world
+
+    async def scenario():
+        monkeypatch.setattr(patience, "LATE_S", -0.4)  # before the shim does it
+        launcher = world.launcher()
+        await world.start(launcher, [sys.executable, "-c", DEAF])
+        await until(lambda: "up" in (world.path / "1.1/logs/rank-0.log").read_text(), "it to be up")
+        await launcher.stop("1.1", None, "TERM", 0.5)
+        await world.hear("empty")
+        assert [event.signal for event in world.told("exit")] == [9]
+        assert world.told("lost") == []
+        assert world.story().done
+
+    world.play(scenario)

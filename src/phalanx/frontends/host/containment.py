@@ -265,6 +265,11 @@ class Cgroup:
         """The group of one member inside the group of its run."""
         return type(self)(f"{self.path}/{name}")
 
+    def list_parts(self) -> list[tuple[str, Cgroup]]:
+        """The groups of its members by name."""
+        _, names, _ = next(os.walk(self.path), ("", (), ()))
+        return [(name, self.part(name)) for name in names]
+
     def list_pids(self) -> set[int]:
         """Everybody inside."""
         pids: set[int] = set()

@@ -69,6 +69,47 @@ def _kill_left(facts: RunFacts, story: Story | None) -> set[int]:
     return left | containment.kill_marked(facts.mark, facts.uid)
 
 
+async def clear_overdue(
+    facts: RunFacts, ranks: Sequence[int] | None, within_s: float, is_settled: Callable[[], bool]
+) -> bool:
+    """Kill members whose grace is over (None: all) beside their shim, which lives; True once nothing is left of them.
+
+    False if that takes too long, or somebody else has settled it.
+    """
+    clock = asyncio.get_running_loop().time
+    until_s, look_s = clock() + within_s, _LOOK_S_FIRST
+    while clock() < until_s and not is_settled():
+        if not await asyncio.to_thread(_kill_overdue, facts, ranks):
+            return True
+        await asyncio.sleep(look_s)
+        look_s = min(_LOOK_S_MAX, look_s * 2)
+    return False
+
+
+def _kill_overdue(facts: RunFacts, ranks: Sequence[int] | None) -> bool:
+    """One pass; whether anybody was there to be killed."""
+    run = containment.open_group(facts.containment, facts.cgroup)
+    if run is None and ranks is not None:
+        return True  # nobody but the shim knows who came from which member, so that it has its time
+    groups = [run] if run is not None else []
+    if ranks is not None:
+        groups = [part for name, part in (run.list_parts() if run is not None else ()) if _rank_of(name) in ranks]
+    left = [group for group in groups if not group.is_empty()]
+    for group in left:
+        group.kill()
+    if run is not None:
+        return bool(left)
+    return bool(
+        containment.kill_descendants(facts.shim_pid, (facts.shim_start, facts.uid))
+        | containment.kill_marked(facts.mark, facts.uid)
+    )
+
+
+def _rank_of(part: str) -> int:
+    rank = part.rpartition(".")[2]  # see `part_name`
+    return int(rank) if rank.isdecimal() else -1
+
+
 def describe(run: str, story: Story | None, *, done: bool, same_boot: bool = True) -> FoundRun:
     """A run without a living shim, by its journal."""
     story = story or Story()

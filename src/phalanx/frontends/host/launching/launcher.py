@@ -19,7 +19,7 @@ from typing import Any
 from phalanx.frontends.host.containment import CGROUP1, CGROUP2, WEAK
 from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.launching import patience
-from phalanx.frontends.host.launching.clearing import clear_run
+from phalanx.frontends.host.launching.clearing import clear_overdue, clear_run
 from phalanx.frontends.host.launching.directory import Runs
 from phalanx.frontends.host.launching.finding import Finder, list_runs
 from phalanx.frontends.host.launching.run_ends import RunEnds
@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 _AT_ONCE = 8
 _WRITE_OFF_LOOKS = 60
 _DISCARD_WAIT_S = 3.0
+#: A shim that says that something does not die says it a moment later than we would.
+_STUCK_TOLD_S = 3.0
 
 
 class HostLauncher:
@@ -205,15 +207,23 @@ class HostLauncher:
         self._send(run, "stop", ranks=chosen, signal=signal, grace_s=grace_s)
         link = self.shims.links.get(run)
         if link is not None and not link.is_over(chosen):
-            self._tasks.start(self._insist(link, chosen, grace_s + self._kill_stuck_s + patience.LATE_S))
+            self._tasks.start(self._insist(link, chosen, grace_s))
 
-    async def _insist(self, link: ShimLink, ranks: list[int] | None, after_s: float) -> None:
+    async def _insist(self, link: ShimLink, ranks: list[int] | None, grace_s: float) -> None:
         """In system mode a shim is its user's, who may have stopped it, or taken its place and its lock.
 
-        Nobody holds on to devices that way: from now on only what the kernel says of the run counts.
+        Nobody holds on to devices that way: after the grace members are killed from here, which does an honest shim no
+        harm. One that does not tell of it then is to blame, and only what the kernel says of the run counts.
         """
-        await asyncio.sleep(after_s)
-        if not link.left and not link.is_over(ranks) and not link.is_stuck:
+
+        def is_settled() -> bool:
+            return link.left or link.is_over(ranks) or link.is_stuck
+
+        await asyncio.sleep(grace_s + patience.LATE_S)
+        emptied = is_settled() or await clear_overdue(link.facts, ranks, self._kill_stuck_s + _STUCK_TOLD_S, is_settled)
+        if emptied and not is_settled():
+            await asyncio.sleep(patience.SILENT_S if ranks is None else patience.ANSWER_WITHIN_S)
+        if not is_settled():
             await self._ends.end(link)
 
     async def signal(self, run: str, ranks: Sequence[int] | None, signal: str) -> None:

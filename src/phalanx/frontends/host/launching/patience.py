@@ -8,7 +8,9 @@ ANSWER_WITHIN_S = 10.0
 FOUND_WITHIN_S = 30.0
 #: The same while a daemon starts, which keeps everybody waiting; then it is looked for beside everything else.
 FOUND_AT_FIRST_S = 3.0
-#: Members are gone so long after the grace of a stop, and what SIGKILL may take, or their shim is to blame.
-LATE_S = 5.0
+#: So long after the grace of a stop members are gone, or they are killed from here, whatever answers for them.
+LATE_S = 2.0
+#: After that a shim says so, or is to blame. Of a run that goes on without some members it has the time of any answer.
+SILENT_S = 2.0
 #: How often a line may end by itself.
 CUTS_MAX = 20
