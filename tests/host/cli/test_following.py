@@ -167,6 +167,12 @@ def test_wait_tells_the_last_lines_of_what_failed(phalanx, logs):
     )
 
 
+def test_an_end_that_was_no_ranks_doing_is_told_without_one(phalanx, logs):
+    logs.end("failed", 124)
+    logs.failure = {"rank": None, "exit_code": 124, "signal": None, "why": "it ran too long"}
+    assert phalanx("wait", "5").stderr == "it ran too long\nphalanx: 5 train failed with exit code 124\n"
+
+
 def test_wait_gives_up(phalanx, logs):
     done = phalanx("wait", "5", "--timeout", "0.05s")
     assert done.exit_code == 124

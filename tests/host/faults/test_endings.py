@@ -80,6 +80,36 @@ def test_nothing_half_written_stays_in_the_list_of_runs(daemon):
     assert not half.exists()
 
 
+@pytest.mark.parametrize("weak", [False, pytest.param(True, marks=ROOT_ONLY)], ids=["best", "weak"])
+def test_rubbish_in_the_list_of_runs_goes_and_is_told(make_daemon, weak):
+    daemon = make_daemon(weak=weak).start()
+    job = daemon.submit(HELD)
+    daemon.wait_started(job, 2)
+    daemon.wait_state(job, "running")
+    daemon.kill()
+    live = daemon.state / "runs" / ".live"
+    rubbish = {"x": "?", "5.1": "?", "6.1": "[]", "7.1": '{"run":"7.1","uid":"root"}', f"{job}.1": "{"}
+    for name, text in rubbish.items():
+        (live / name).write_text(text, encoding="ascii")
+    daemon.start()
+    assert {path.name for path in live.iterdir()} & rubbish.keys() == set()
+    for name in rubbish:
+        assert f"{live / name} is no record of a run" in daemon.log()
+    assert daemon.row(job)["state"] == "running", "whose record it was is found by what it left in the kernel"
+    daemon.let_end()
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
+
+
+def test_a_job_that_ran_longer_than_it_may_says_so_as_every_failure_does(daemon):
+    daemon.start()
+    job = daemon.submit(HELD, 1, kill_after="1s")
+    assert daemon.wait(job)["exit_code"] == 124
+    failure = daemon.get(f"/v1/jobs/{job}")["failure"]
+    assert (failure["rank"], failure["exit_code"]) == (None, 124)
+    assert "--kill-after" in failure["why"]
+
+
 # ---------------------------------------------------------------------- damage
 
 

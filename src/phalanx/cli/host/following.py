@@ -227,14 +227,17 @@ def tell_failure(daemon: Daemon, ref: str, *, lines: bool) -> None:
     except RefusedError:
         return
     told = failure_lines(detail)
+    failure = detail.get("failure") or {}
+    if not told and failure.get("why"):  # nobody's rank: its age, or its shim
+        click.echo(clean(str(failure["why"])), err=True)
     for line in told if lines else [line.rstrip(":") for line in told[:1]]:
         click.echo(line, err=True)
 
 
 def failure_lines(detail: dict[str, Any]) -> list[str]:
-    """Which rank failed first, how, and what it said last."""
+    """Which rank failed first, how, and what it said last; nothing if it was none of them."""
     failure = detail.get("failure")
-    if not failure:
+    if not failure or failure.get("rank") is None:
         return []
     signal = failure.get("signal")
     how = f"signal {signal}" if signal else f"exit code {failure.get('exit_code')}"

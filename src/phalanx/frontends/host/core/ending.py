@@ -271,8 +271,9 @@ class Ending:
     def _say_how(self, job: Job, live: Live, outcome: str) -> None:
         failure = live.failure
         if live.purpose == TIME:
-            job.reason = ("TimeLimit", "killed: it ran longer than its --kill-after")
-            job.exit_code = 124
+            job.exit_code, why = 124, "killed: it ran longer than its --kill-after"
+            job.failure = {"rank": None, "exit_code": job.exit_code, "signal": None, "why": why}
+            job.reason = ("TimeLimit", why)
         elif outcome == "failed" and failure is not None:
             job.failure, job.reason = failure, ("Failed", _sentence(failure))
             code, signal = failure.get("exit_code"), failure.get("signal")

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
 import shutil
 import stat
@@ -24,7 +25,9 @@ from typing import Any
 from phalanx.frontends.host.ports import CannotStart
 from phalanx.frontends.host.shim.journal import Story, load_story
 
+_log = logging.getLogger(__name__)
 _LIVE = ".live"
+_BOOT = "boot"  # in that folder
 _NOTES_BYTES = 1000
 _CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -122,18 +125,24 @@ class Runs:
             raise
 
     def list_live(self) -> list[RunFacts]:
-        """The runs that nobody has written off."""
-        known = {field.name for field in fields(RunFacts)}
+        """The runs that nobody has written off. What is no such thing goes, and that is told."""
         found = []
-        for path in sorted(self._live.glob("*.*")):
+        for path in sorted(self._live.glob("*")):
+            if path.name == _BOOT:
+                continue
             if path.name.endswith(".new"):
                 path.unlink(missing_ok=True)  # of a daemon that was killed while it wrote: nothing was started
                 continue
             try:
-                read = json.loads(path.read_text(encoding="ascii"))
-                found.append(RunFacts(**{name: value for name, value in read.items() if name in known}))
-            except (OSError, ValueError, TypeError, AttributeError):
-                continue  # half written when the power went; its boot is over, and `list_all` finds the directory
+                found.append(_read_facts(path))
+            except OSError as error:
+                _log.warning("%s cannot be read: %s", path, error)
+            except (ValueError, TypeError, AttributeError):
+                # Half written when the power went, or nothing of ours. Whoever runs under this name is still found by
+                # its control group and its mark, and after a boot by its directory.
+                _log.warning("%s is no record of a run, and is removed", path)
+                with contextlib.suppress(OSError):  # a folder, of whomever
+                    path.unlink(missing_ok=True)
         return found
 
     def list_names(self) -> list[str]:
@@ -145,14 +154,14 @@ class Runs:
     def read_boot(self) -> str:
         """The boot in which somebody last looked through everything."""
         try:
-            return (self._live / "boot").read_text(encoding="ascii")
+            return (self._live / _BOOT).read_text(encoding="ascii")
         except OSError:
             return ""
 
     def write_boot(self, boot_id: str) -> None:
         """Everything has been looked through in this boot."""
         self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._live / "boot").write_text(boot_id, encoding="ascii")
+        (self._live / _BOOT).write_text(boot_id, encoding="ascii")
 
     def exists(self, run: str) -> bool:
         """Whether there is such a directory."""
@@ -227,6 +236,19 @@ class Runs:
         if self.is_locked(run):
             raise CannotStart(f"the shim of an earlier start of run {run} has not ended yet")
         self.remove(run)
+
+
+def _read_facts(path: Path) -> RunFacts:
+    """What was written down of a run; raises ValueError, TypeError or AttributeError if that makes no sense."""
+    known = {field.name for field in fields(RunFacts)}
+    read = json.loads(path.read_text(encoding="ascii"))
+    facts = RunFacts(**{name: value for name, value in read.items() if name in known})
+    numbers = facts.uid, facts.shim_pid, facts.shim_start
+    words = facts.boot_id, facts.mark, facts.containment, facts.cgroup or ""
+    sound = all(type(each) is int for each in numbers) and all(isinstance(each, str) for each in words)
+    if facts.run != path.name or not sound:
+        raise ValueError("it says what nobody here has written")
+    return facts
 
 
 def _create(dir_fd: int, name: str) -> int:
