@@ -68,6 +68,14 @@ def test_errors_are_json_where_json_was_asked_for(telling, phalanx):
     assert "no-such.yaml" in json.loads(done.stderr)["error"]["message"]
 
 
+def test_a_drill_says_what_may_be_lost(telling, phalanx, canned):
+    risky = {**canned.PENDING, "warnings": ["what it does not save is lost"]}
+    telling.answer("POST", "/v1/jobs/2/preempt", risky)
+    done = phalanx("preempt", "--drill", "2")
+    assert "drill begun" in done.stdout
+    assert done.stderr == "phalanx: warning: 2: what it does not save is lost\n"
+
+
 def test_errors_are_words_where_it_was_not(telling, phalanx):
     assert phalanx("show", "77").stderr.startswith("phalanx: error: ")
     assert "Error: " in phalanx("ps", "--colums", "id").stderr

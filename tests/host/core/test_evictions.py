@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 
 from phalanx.frontends.host.core.core import Core
-from phalanx.frontends.host.ports import Caller, Order
+from phalanx.frontends.host.ports import Caller, Order, Refused
 from phalanx.model.gang import Gang
 from phalanx.testing.builders import make_gang
 from phalanx.testing.hosts.host_world import HostWorld, Setup, make_submission, small_node
@@ -132,3 +133,42 @@ def test_whoever_is_evicted_while_its_gate_opens_runs_again(delay_us):
                 assert eviction.attempts() == 2, f"evicted {later_us} us after it was submitted"
             told.add("1.1" in eviction.script.told)
     assert told == {True, False}
+
+
+# ---------------------------------------------------------------------- a person's word
+
+
+@pytest.mark.parametrize("members", ["4 gpu=1", "1-4 gpu=1"], ids=["rigid", "elastic"])
+@pytest.mark.parametrize(
+    ("speaks", "options", "words"),
+    [
+        (False, {}, "would begin again from zero, 9s of work lost"),
+        (True, {}, None),
+        (False, {"preemptible": True}, "what it does not save on SIGTERM is lost, of up to 9s of work"),
+        (True, {"preemptible": True}, None),
+    ],
+)
+def test_only_who_could_be_evicted_can_be_drilled(members, speaks, options, words):
+    """A drill shows what an eviction would do; to a job that nobody evicts it would only do harm."""
+    eviction = Eviction(speaks=speaks)
+    gang = make_gang("a", members, **options)
+    refused = []
+
+    async def say(core: Core) -> None:
+        try:
+            eviction.replies.append(await core.act(ADA, "1", "preempt", {"drill": True}))
+        except Refused as bad:
+            refused.append(bad.refusal)
+
+    with eviction.world as world:
+        world.at(SECOND, lambda: eviction.submit(gang))
+        world.at(AT, lambda: world.ask(say))
+        eviction.play()
+        if not speaks and not options:
+            assert words in refused[0].message
+            assert "--preemptible" in refused[0].hint
+            assert eviction.attempts() == 1
+        else:
+            (row,) = eviction.replies
+            assert words in row.warnings[0] if words else row.warnings is msgspec.UNSET
+            assert eviction.attempts() == 2

@@ -211,6 +211,8 @@ def edit(
 def preempt(ref: str, drill: bool, output: str) -> None:
     """Rehearse a preemption: see that a job saves its work and comes back.
 
+    Of jobs that can be evicted: --preemptible, --requeue, or with members that speak the protocol.
+
     \b
     phalanx preempt --drill 12
     """
@@ -223,3 +225,6 @@ def preempt(ref: str, drill: bool, output: str) -> None:
         dump(rows if len(rows) > 1 else rows[0])
         return
     _tell(rows, f"drill begun; watch it: phalanx events, phalanx logs -f {ref}")
+    for row in rows:
+        for text in row.get("warnings") or ():
+            click.echo(f"phalanx: warning: {row['id']}: {clean(text)}", err=True)

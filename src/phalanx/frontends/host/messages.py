@@ -123,6 +123,7 @@ class Row(msgspec.Struct, frozen=True):
     array_key: str | None = None  # the same for all elements of one array, and for no other's
     info: str = ""  # the expected start while it waits, the places once it runs, how it ended afterwards
     date: str | msgspec.UnsetType = msgspec.UNSET  # whether its date is promised, under a policy that promises dates
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET  # of what was just done to it
 
 
 class Happening(msgspec.Struct, frozen=True):

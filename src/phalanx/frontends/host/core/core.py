@@ -7,6 +7,8 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from phalanx.control.clone import clone_state
 from phalanx.control.dump import dump_state, format_state
 from phalanx.frontends.host.core import happenings
@@ -223,9 +225,10 @@ class Core:
         if job.id not in self.hub.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)
+        warnings = self.verbs.warn_preempted(job) if verb == "preempt" else []
         await _settle_after(self, verb, [job])
         (row,) = await self.teller.rows([job], with_eta=False)
-        return row
+        return msgspec.structs.replace(row, warnings=warnings) if warnings else row
 
     async def act_on_all(self, caller: Caller, refs: Sequence[str], verb: str) -> ActedOn:
         """Cancel, hold or release all that these words mean, in one step."""

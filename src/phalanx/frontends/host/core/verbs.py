@@ -15,10 +15,11 @@ from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import check_name
-from phalanx.frontends.host.core.jobs import EVICT, GATE_HOLD, Job
+from phalanx.frontends.host.core.jobs import EVICT, GATE_HOLD, Job, Live
 from phalanx.frontends.host.messages import Accepted, ArrayPart, RefusedRef, Submission
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import VOID_US, CloseEstimate, UpdateJob
+from phalanx.words import span
 
 #: What `edit` may change, and the key of the gang schema behind it.
 EDITABLE: Final = {
@@ -90,11 +91,33 @@ class Verbs:
         live = job.live
         if live is None or live.phase is not AttemptPhase.RUNNING or live.purpose is not None:
             raise Refused("conflict", f"job {job.id} is {job.state}, not running", f"phalanx show {job.id}")
+        if not job.gang.preemptible and not self.ending.resizing.all_speak(live, "yield"):
+            raise Refused(
+                "conflict",
+                f"job {job.id} is not preemptible and its members have not said that they can leave: nobody evicts it, "
+                f"and it would begin again from zero{self._say_risk(live, ', {} of work lost')}",
+                "submit it with --preemptible or --requeue, or let its script call phalanx.elastic.join(); "
+                "see docs/protocol.md",
+            )
         by = "a drill" if body.get("drill") else caller.user
         self.hub.planner.requeue(self.hub.now_us(), job.number)
         fact = (job.id, "evict", {"cause": "drill" if body.get("drill") else "person"})
         await self.ending.stop_now(job, live, EVICT, by, [fact])
         self.hub.stir()
+
+    def warn_preempted(self, job: Job) -> list[str]:
+        """What somebody should know who has just had a job leave its seats."""
+        live = job.live
+        if live is None or self.ending.resizing.all_speak(live, "yield"):
+            return []
+        risk = self._say_risk(live, ", of up to {} of work")
+        return [f"it has no snapshots that anybody knows of: what it does not save on SIGTERM is lost{risk}"]
+
+    def _say_risk(self, live: Live, words: str) -> str:
+        since_us = live.saved_us if live.saved_us is not None else live.started_us
+        if since_us is None:
+            return ""
+        return words.format(span(max(0, self.hub.now_us() - since_us) / 1e6))
 
     # ------------------------------------------------------------------ sizes
 
