@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
 import pytest
 
+from phalanx.cli.host.ps import collapse
 from phalanx.frontends.host.messages import ArrayPart
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.service import Listing
@@ -233,3 +235,47 @@ def test_elements_and_names_are_found_when_they_ended_long_ago(people):
     people.world.run_until(people.now_us)
     assert people.detail("sweep").refusal.details["several"] == array
     assert people.find(f"{array[0]}-{single}") == [*array, single]
+
+
+# ---------------------------------------------------------------------- again
+
+
+def retry(people, ref):
+    return people.ask(lambda core: core.act(ADA, str(ref), "retry", {}))
+
+
+def test_a_job_that_has_not_ended_is_not_submitted_again(people):
+    # `submit --hold --name pp`, `retry pp`: a copy ran past the hold.
+    (held,) = people.submit("pp", hold=True)
+    no = retry(people, "pp")
+    assert (no.refusal.code, no.refusal.message) == ("conflict", f"job {held} has not ended: it is pending")
+    assert no.refusal.hint == f"phalanx release {held}"
+    people.world.machine.scripts = lambda order: Sleeper()
+    (running,) = people.submit("run")
+    assert retry(people, running).refusal.hint == f"end it first: phalanx cancel {running}"
+    people.ask(lambda core: core.act(ADA, str(held), "cancel", {}))
+    again = retry(people, held)
+    assert again.id > running
+
+
+def test_a_retried_element_takes_the_place_of_the_one_it_repeats(people):
+    old = people.submit("arr", array=range(4), at_most=2, hold=True)
+    other = people.submit("arr2", array=range(1), hold=True)
+    people.ask(lambda core: core.act_on_all(ADA, ["arr"], "cancel"))
+    people.world.machine.scripts = lambda order: Sleeper()
+    fresh = retry(people, "arr[1]").id
+    assert people.find("arr[1]") == [fresh]
+    assert people.find("arr") == [fresh], "of those named in a verb only what has not ended"
+    no = people.detail("arr")
+    assert no.refusal.details["several"] == [old[0], old[2], old[3], fresh], "each element once"
+    for ref in ("arr[1]", fresh, old[1]):
+        assert retry(people, ref).refusal.code == "conflict", "never the same element twice"
+    rows = [msgspec.to_builtins(row) for row in people.ask(lambda core: core.rows(ADA, Listing()))]
+    line = next(row for row in collapse(rows) if row["name"].startswith("arr["))
+    assert (line["name"], line["state"], line["gpus"]) == ("arr[0-3]", "running", 1)
+    assert line["info"] == "1 running, 3 cancelled"
+    # The limit of the array holds for both: one runs, so one more may.
+    more = [retry(people, number).id for number in (old[0], old[2])]
+    states = [people.ask(lambda core, n=n: core.detail(ADA, str(n))).job.state for n in (fresh, *more)]
+    assert states == ["running", "running", "pending"]
+    assert people.find("arr2") == other

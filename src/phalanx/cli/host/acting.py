@@ -10,9 +10,9 @@ import click
 from phalanx.cli.host.completing import complete_queue
 from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.sending import look_again, tell_accepted
-from phalanx.cli.host.talking import HostFailure, for_each, ref_argument, refs_argument, talking
+from phalanx.cli.host.talking import HostFailure, for_each, note, ref_argument, refs_argument, talking
 from phalanx.cli.host.text import clean, painted, sizes
-from phalanx.client.daemon import job_path
+from phalanx.client.daemon import Daemon, job_path
 from phalanx.client.daemon_errors import RefusedError, UsageError
 from phalanx.client.job_request import check_name, check_priority, parse_topology
 from phalanx.client.shape import parse_members
@@ -89,17 +89,36 @@ def release(refs: tuple[str, ...], output: str) -> None:
     _act_on_all("release", refs, output, "released")
 
 
+def _retry(daemon: Daemon, each: str, ref: str, refused: list[RefusedError]) -> dict[str, Any] | None:
+    """One of several that cannot be submitted again is no reason not to submit the others."""
+    try:
+        return daemon.post(job_path(each, "retry"))  # type: ignore[no-any-return]
+    except RefusedError as bad:
+        if each == ref or bad.code != "conflict":
+            raise
+        refused.append(bad)
+        return None
+
+
 @click.command()
 @ref_argument
 @output_option("table", "json", "jsonl")
 def retry(ref: str, output: str) -> None:
     """Submit an ended job again, as a new one with the same command and environment.
 
+    Of an array those that have ended, each in the place of the element it repeats.
+
     \b
     phalanx retry 12
     """
     with talking() as daemon:
-        accepted = look_again(daemon, for_each(ref, lambda each: daemon.post(job_path(each, "retry"))))
+        refused: list[RefusedError] = []
+        accepted = [each for each in for_each(ref, lambda each: _retry(daemon, each, ref, refused)) if each]
+        if not accepted:
+            raise refused[0]
+        for bad in refused:
+            note(bad.message)
+        accepted = look_again(daemon, accepted)
     tell_accepted(accepted, output, many=len(accepted) > 1, dry_run=False)
 
 

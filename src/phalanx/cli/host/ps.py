@@ -117,6 +117,7 @@ def read_rows(daemon: Daemon, query: dict[str, Any]) -> list[Row]:
 def collapse(rows: Sequence[Row]) -> list[Row]:
     """The same with one row for all jobs of an array; two arrays of one name are two."""
     found: list[Row] = []
+    rows = _drop_replaced(rows)
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         word = str(row.get("array") or "").rpartition("[")[0]
@@ -128,6 +129,16 @@ def collapse(rows: Sequence[Row]) -> list[Row]:
             found.append({"group": group, "word": word})
         group.append(row)
     return [_sum(row["group"], row["word"]) if "group" in row else row for row in found]
+
+
+def _drop_replaced(rows: Sequence[Row]) -> list[Row]:
+    """Without elements that were submitted again: the last of each has its place in the array."""
+    newest = {(row["user"], row.get("array_key"), row["array"]): row["id"] for row in rows if row.get("array")}
+    return [
+        row
+        for row in rows
+        if not row.get("array") or newest[row["user"], row.get("array_key"), row["array"]] == row["id"]
+    ]
 
 
 def order_for_people(rows: Sequence[Row]) -> list[Row]:

@@ -130,7 +130,7 @@ async def release_all(ask: Ask) -> ActedOn:
 
 
 async def retry(ask: Ask) -> Row | Accepted:
-    """Submit an ended job anew."""
+    """Submit an ended job anew; an element of an array takes the place of the one it repeats. 409 before its end."""
     return await ask.service.act(ask.caller, ask.ref, "retry", {})
 
 

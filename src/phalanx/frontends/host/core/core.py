@@ -222,7 +222,7 @@ class Core:
         _check_store(self.hub)
         job = self.access.find_own(caller, ref)
         if verb == "retry":
-            return await self.verbs.retry(caller, job.id)
+            return await self.verbs.retry(caller, job)
         if job.id not in self.hub.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)

@@ -317,7 +317,18 @@ class Register:
         newest = max(mine, key=lambda job: job.id, default=None)
         if newest is None or newest.array is None:
             return [] if newest is None else [newest]
-        return [job for job in mine if job.array is not None and job.array.key == newest.array.key]
+        # Of an element that was submitted again the last one counts: the others have ended, and it has their place.
+        mates = {each.array.element: each for each in mine if each.array and each.array.key == newest.array.key}
+        return sorted(mates.values(), key=lambda job: job.id)
+
+
+def is_same_element(one: Job, other: Job) -> bool:
+    """Whether both are the same element of one array, of which the later took the place of the earlier."""
+    return (
+        one.array is not None
+        and other.array is not None
+        and (one.array.key, one.array.element) == (other.array.key, other.array.element)
+    )
 
 
 def refuse_several(ref: str, found: Sequence[Job]) -> NoReturn:

@@ -16,7 +16,7 @@ from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import check_name
-from phalanx.frontends.host.core.jobs import EVICT, Job
+from phalanx.frontends.host.core.jobs import EVICT, Job, is_same_element
 from phalanx.frontends.host.messages import Accepted, ArrayPart, RefusedRef, Submission
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import VOID_US, CloseEstimate, UpdateJob
@@ -191,15 +191,16 @@ class Verbs:
         hub.register.number(job, number)
         return {"gang": text, "queue": gang.queue}
 
-    async def retry(self, caller: Caller, job_id: int) -> Accepted:
-        """Submit a job again as it was, under a new id."""
-        stored = self.hub.store.job(job_id)
+    async def retry(self, caller: Caller, job: Job) -> Accepted:
+        """Submit an ended job again as it was, under a new id; an element takes the place of the one it repeats."""
+        self._must_have_ended(job)
+        stored = self.hub.store.job(job.id)
         assert stored is not None
         options: Mapping[str, Any] = msgspec.json.decode(stored.options) if stored.options else {}
         part = options.get("array")
         submission = Submission(
             gang=msgspec.Raw(_without_after(stored.gang)),
-            run=msgspec.Raw(self.hub.store.load_run(job_id)),
+            run=msgspec.Raw(self.hub.store.load_run(job.id)),
             name=stored.name,
             array=None if part is None else msgspec.convert(part, ArrayPart),
             singleton=bool(options.get("singleton")),
@@ -208,6 +209,19 @@ class Verbs:
         owner = caller if caller.uid == stored.uid else Caller(stored.uid, stored.user)
         (accepted,) = await self.admission.submit(owner, [submission], None)
         return accepted
+
+    def _must_have_ended(self, job: Job) -> None:
+        """Of one that waits a copy would go past its hold, its dependencies and its place in the line."""
+        copies = (each for each in self.hub.register if not each.ended and is_same_element(each, job))
+        still = job if not job.ended else next(copies, None)
+        if still is None:
+            return
+        told = f"job {still.id} has not ended: it is {still.state}"
+        if still is not job:
+            told = f"job {job.id} was submitted again already, as {still.id}, which has not ended: it is {still.state}"
+        held = GATE_HOLD in still.gates
+        way = f"phalanx release {still.id}" if held else f"see where it stands: phalanx why {still.id}"
+        raise Refused("conflict", told, way if still.state == "pending" else f"end it first: phalanx cancel {still.id}")
 
     @staticmethod
     def _must_wait(job: Job, done: str, instead: str) -> None:
