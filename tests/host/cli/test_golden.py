@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from phalanx.cli.host import ps
+
 TABLES = {
     "ps": """\
    ID  NAME                    STATE    GPUS  MEMBERS  TIME  INFO
@@ -271,9 +273,25 @@ def test_a_job_that_was_only_just_accepted_is_looked_at_again(telling, phalanx, 
 def test_an_empty_list_says_so_beside_the_output(telling, phalanx):
     telling.answer("GET", "/v1/jobs", {"schema": "phalanx.jobs/1", "jobs": []})
     done = phalanx("ps")
-    assert (done.stdout, done.stderr) == ("", "no jobs of yours; phalanx ps -a shows everybody's\n")
+    assert (done.stdout, done.stderr) == ("", "no jobs of yours\n"), "and nowhere any"
     assert json.loads(phalanx("ps", "-o", "json").stdout) == []
     assert phalanx("ps", "-o", "csv").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("seen_with", "words", "said"),
+    [
+        ("finished", (), "no jobs of yours now; phalanx ps --finished shows those that have ended\n"),
+        ("finished", ("-a",), "no jobs now; phalanx ps -a --finished shows those that have ended\n"),
+        ("all", (), "no jobs of yours; phalanx ps -a shows everybody's\n"),
+        ("all", ("--finished",), "no jobs of yours; phalanx ps -a shows everybody's\n"),
+    ],
+)
+def test_an_empty_list_names_the_option_that_helps(monkeypatch, seen_with, words, said):
+    rows = lambda daemon, query: [{}] if query.get(seen_with) and query.get("limit") else []  # noqa: E731
+    monkeypatch.setattr(ps, "read_rows", rows)
+    query = {"all": 1 if "-a" in words else None, "finished": 1 if "--finished" in words else None}
+    assert ps.say_nothing(None, query) + "\n" == said
 
 
 def test_filters_are_the_daemon_s_affair(telling, phalanx):

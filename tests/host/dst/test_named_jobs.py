@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from phalanx.cli.host.ps import collapse
+from phalanx.frontends.host.core.hub import LINGER_US
 from phalanx.frontends.host.messages import ArrayPart
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.service import Listing
@@ -279,3 +280,21 @@ def test_a_retried_element_takes_the_place_of_the_one_it_repeats(people):
     states = [people.ask(lambda core, n=n: core.detail(ADA, str(n))).job.state for n in (fresh, *more)]
     assert states == ["running", "running", "pending"]
     assert people.find("arr2") == other
+
+
+def test_what_ended_a_moment_ago_is_listed_after_a_restart(people):
+    # After `down` and `up` `ps` said "no jobs of yours".
+    first, second, third = (people.submit(f"job{at}", hold=True)[0] for at in range(3))
+    people.ask(lambda core: core.act(ADA, str(second), "cancel", {}))
+    people.ask(lambda core: core.act(ADA, str(first), "cancel", {}))
+    ended = people.detail("job1")
+    people.world.crash()
+    people.world.boot()
+    rows = {row.id: row.state for row in people.ask(lambda core: core.rows(ADA, Listing()))}
+    assert rows == {first: "cancelled", second: "cancelled", third: "pending"}
+    assert list(people.world.core.hub.register.by_id) == [first, second, third]
+    assert people.detail("job1") == ended
+    people.now_us += LINGER_US
+    rows = people.ask(lambda core: core.rows(ADA, Listing()))
+    assert [row.id for row in rows] == [third]
+    assert len(people.ask(lambda core: core.rows(ADA, Listing(finished=True)))) == 3

@@ -85,7 +85,7 @@ def ps(
             rows = read_rows(daemon, query)
             if output == "table":
                 rows = order_for_people(collapse(rows))
-            nothing = "no jobs" if everybody else "no jobs of yours; phalanx ps -a shows everybody's"
+            nothing = "" if rows else say_nothing(daemon, query)
             print_rows(rows, chosen, output, headers=not no_headers, none=nothing, fits=output == "table")
 
         if watch:
@@ -94,6 +94,16 @@ def ps(
             again(once, _PAUSE_S)
         else:
             once()
+
+
+def say_nothing(daemon: Daemon, query: dict[str, Any]) -> str:
+    """That there are none, and where there are some."""
+    whose = "no jobs" if query["all"] else "no jobs of yours"
+    if not query["finished"] and read_rows(daemon, {**query, "finished": 1, "limit": 1}):
+        return f"{whose} now; phalanx ps{' -a' if query['all'] else ''} --finished shows those that have ended"
+    if not query["all"] and read_rows(daemon, {**query, "all": 1, "limit": 1}):
+        return f"{whose}; phalanx ps -a shows everybody's"
+    return whose
 
 
 def _check_states(told: str | None) -> None:

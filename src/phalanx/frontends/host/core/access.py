@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from phalanx.control.spec.errors import show
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, choose_elements, refuse_several
+from phalanx.frontends.host.core.reading_back import read_ended
 from phalanx.frontends.host.core.refs import ArrayElements, IdRange, read_ref, tell_ids
 from phalanx.frontends.host.messages import RefusedRef
 from phalanx.frontends.host.ports import Caller, Refused
@@ -122,12 +121,4 @@ class Access:
         return choose_elements(wanted, found.values()) if found else []
 
     def _read_ended(self, record: JobRecord) -> Job:
-        """A job that ended long ago, as it was."""
-        job = self.admission.make(record, self.hub.intake.read_gang(record.gang))
-        job.end_us, job.end_wall, job.exit_code = record.end_us, record.end_wall, record.exit_code
-        job.failure = msgspec.json.decode(record.failure) if record.failure else None
-        told = msgspec.json.decode(record.reason) if record.reason else None
-        job.reason = None if told is None else (told[0], told[1])
-        job.progress = msgspec.json.decode(record.progress) if record.progress else None
-        job.ledger = msgspec.json.decode(record.ledger) if record.ledger else {}
-        return job
+        return read_ended(self.hub, self.admission, record)

@@ -7,12 +7,14 @@ from typing import Final
 import msgspec
 
 from phalanx.frontends.host.core.admission import Admission
-from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.ports import Refused
 from phalanx.frontends.host.store import JobRecord, UpdateJob
 from phalanx.model.gang import Gang
 
+#: Of those that ended a short while ago so many are read.
+RECENT_MOST: Final = 2000
 _BLANK: Final = b'{"members":1,"each":{"gpu":1}}'
 
 
@@ -45,6 +47,29 @@ async def read_back(hub: Hub, admission: Admission, record: JobRecord) -> Job | 
         return None
     job.state = "pending"
     return job
+
+
+def read_ended(hub: Hub, admission: Admission, record: JobRecord) -> Job:
+    """A job that has ended, as it was."""
+    job = admission.make(record, hub.intake.read_gang(record.gang))
+    job.end_us, job.end_wall, job.exit_code = record.end_us, record.end_wall, record.exit_code
+    job.failure = msgspec.json.decode(record.failure) if record.failure else None
+    told = msgspec.json.decode(record.reason) if record.reason else None
+    job.reason = None if told is None else (told[0], told[1])
+    job.progress = msgspec.json.decode(record.progress) if record.progress else None
+    job.ledger = msgspec.json.decode(record.ledger) if record.ledger else {}
+    return job
+
+
+def read_recent(hub: Hub, admission: Admission) -> list[Job]:
+    """Jobs that ended so short a while ago that they are in memory still, in order of arrival."""
+    found = []
+    for record in hub.store.ended(max(0, hub.now_us() - LINGER_US), limit=RECENT_MOST):
+        try:
+            found.append(read_ended(hub, admission, record))
+        except Exception as bad:  # noqa: BLE001 - as above; of one that has ended nothing more is at stake
+            log.info("job %d, which has ended, cannot be read any more: %s", record.id, bad)
+    return sorted(found, key=lambda job: job.id)
 
 
 def _read_gang(hub: Hub, record: JobRecord) -> Gang:

@@ -7,6 +7,7 @@ went through is adopted; one whose end was noted is ended; one whose shim died w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +16,9 @@ import msgspec
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import RECALLED, Duty, OnDisk, Remnant
 from phalanx.frontends.host.core.ending import Ending, ended_well
-from phalanx.frontends.host.core.hub import Fact, Hub, log
+from phalanx.frontends.host.core.hub import LINGER_US, Fact, Hub, log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, recall_date
-from phalanx.frontends.host.core.reading_back import read_back
+from phalanx.frontends.host.core.reading_back import read_back, read_recent
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.launching.log_reading import read_log
@@ -42,9 +43,11 @@ class Recovery:
         rows = {record.run: record for record in hub.store.runs()}
         doomed: list[int] = []
         stopping = []
+        recent = deque(read_recent(hub, self.admission))
         for record in hub.store.jobs():
             if record.state == "stopping":
                 stopping.append(record)
+            self._keep_before(record.id, recent)
             self.admission.newest = max(self.admission.newest, record.id)
             job = await read_back(hub, self.admission, record)
             if job is None:
@@ -56,6 +59,7 @@ class Recovery:
                 hub.planner.note_date(verdict)
             if job.pin is not None:
                 hub.planner.pin(hub.now_us(), job.number, job.pin)
+        self._keep_before(self.admission.newest + 1, recent)
         running = {run.job for run in rows.values()}
         known = hub.register.by_id
         lost = [known[record.id] for record in stopping if record.id not in running and record.id in known]
@@ -68,8 +72,21 @@ class Recovery:
         await self.ending.cancel_others(doomed, "what it waited for did not succeed")
         log.info(
             "recovered: %d jobs, %d adopted, %d to start again, %d ended meanwhile, %d strays",
-            *(len(hub.register), self.adopted, self.requeued, self.ended, self.strays),
+            *(sum(not job.ended for job in hub.register), self.adopted, self.requeued, self.ended, self.strays),
         )
+
+    def _keep_before(self, number: int, recent: deque[Job]) -> None:
+        """Those that ended a short while ago and came before: the register is in order of arrival."""
+        while recent and recent[0].id < number:
+            self._keep_for_now(recent.popleft())
+
+    def _keep_for_now(self, job: Job) -> None:
+        """It ended a short while ago: people look for it where it was before the restart."""
+        hub = self.hub
+        hub.register.add(job)
+        # Whoever names it from now on finds it here, and the engine, which has never seen it, would wait for its end.
+        hub.planner.note_ended(job.gang.name, well=job.state == "completed")
+        hub.agenda.at((job.end_us or job.submit_us) + LINGER_US, lambda: hub.register.forget(job))
 
     def _note_ended_dependencies(self, job: Job) -> None:
         """What it waits for may have ended before: then it is not among those that come back."""
