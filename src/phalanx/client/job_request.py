@@ -23,6 +23,8 @@ PARTITION: Final = "partition"
 _PRIORITY_MOST: Final = 1_000_000_000
 _BLOCK = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 #: Programs whose script names a job better than they do.
+#: What every verb reads as something else than a name: `36-39`, `36,40`, `sweep[3]`, and `any:` of --after.
+_REFERENCE = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*|.*\[[^\[\]]*\]|(?:any|ok):.*", re.DOTALL)
 _INTERPRETER = re.compile(r"python[0-9.]*|sh|bash|zsh|uv|torchrun|accelerate|deepspeed")
 _SCRIPTS: Final = (".py", ".sh", ".bash")
 
@@ -165,7 +167,7 @@ def name_of(command: Sequence[str]) -> str:
         script = next((word for word in words[1:] if word.endswith(_SCRIPTS)), "")
         found = script.rpartition(".")[0] or found
     kept = re.sub(r"[^\w.+@:-]+", "-", found).strip("-")[:NAME_CHARS_MAX]
-    return f"job-{kept}" if not kept or kept.isdecimal() else kept
+    return f"job-{kept}" if not kept or kept.isdecimal() or _REFERENCE.fullmatch(kept) else kept
 
 
 def check_name(name: str) -> str:
@@ -180,6 +182,9 @@ def check_name(name: str) -> str:
         raise UsageError(f"--name {name!r} has spaces at its ends", f"write --name {name.strip()!r}")
     if name.isdecimal() or name == "-":
         raise UsageError(f"--name {name} could be taken for a job's id", "write a name with a letter in it")
+    if _REFERENCE.fullmatch(name):
+        hint = "write a name without brackets, commas or any: before it, and with a letter in it"
+        raise UsageError(f"--name {name!r} could be taken for other jobs: ids, or elements of an array", hint)
     if len(name) > NAME_CHARS_MAX:
         raise UsageError(f"--name has {len(name)} characters, and {NAME_CHARS_MAX} is the most", "write a shorter one")
     return name

@@ -79,6 +79,13 @@ USAGE = {
     "--cwd nowhere true": ("--cwd nowhere: does not exist", "name a directory that is there"),
     "--cwd plain.py true": ("--cwd plain.py: is no directory", "name a directory that is there"),
     "--name 7 true": ("--name 7 could be taken for a job's id", "write a name with a letter in it"),
+    **{
+        f"--name '{name}' true": (
+            f"--name '{name}' could be taken for other jobs: ids, or elements of an array",
+            "write a name without brackets, commas or any: before it, and with a letter in it",
+        )
+        for name in ("1-3", "arr[1]", "a[0-3]", "any:3")
+    },
     "--env =x true": ("--env '=x' names no variable", "write --env NAME=value"),
     "--env NOSUCH true": ("--env NOSUCH: there is no such variable here", "write --env NOSUCH=value"),
     "--time soon true": ("--time 'soon' is no length of time", "write --time 90, 5m, 1h30m, 2d or 01:30:00"),

@@ -99,8 +99,10 @@ def test_bounds_of_what_is_run(run, code):
     assert refused(lambda: read_run(text))[0] == code
 
 
-@pytest.mark.parametrize("name", ["a\nb", " a", "12", "-", "x" * 200, "\x1b[31m"])
-def test_names_fit_on_a_line_and_are_no_ids(intake, name):
+@pytest.mark.parametrize(
+    "name", ["a\nb", " a", "12", "-", "x" * 200, "\x1b[31m", "1-3", "1,4-5", "arr[1]", "a[0-3]", "a[]", "any:3", "ok:x"]
+)
+def test_names_fit_on_a_line_and_mean_no_other_jobs(intake, name):
     assert refused(lambda: intake.take(submission(name=name), "ada", 0, 0.0))[0] == "usage"
 
 

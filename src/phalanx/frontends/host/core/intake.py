@@ -23,6 +23,7 @@ from phalanx.control.spec.reader import raw_of
 from phalanx.control.spec.spot import Spot
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
+from phalanx.frontends.host.core.refs import is_reference
 from phalanx.frontends.host.messages import Run, Submission
 from phalanx.frontends.host.ports import Refused
 from phalanx.model.fleet import Fleet
@@ -258,8 +259,10 @@ def check_name(name: str) -> None:
         raise Refused("usage", f"the name {show(name)} has control characters or spaces at its ends", "choose another")
     if len(name) > NAME_MOST:
         raise Refused("usage", f"the name has {len(name)} characters, the most is {NAME_MOST}", "choose a shorter one")
-    if name.isdecimal() or name == "-":
-        raise Refused("usage", f"the name {show(name)} could be taken for a job's id", "choose one with a letter in it")
+    if is_reference(name):
+        what = "a job's id" if name.isdecimal() or name == "-" else "other jobs: ids, or elements of an array"
+        hint = "choose one with a letter in it, without brackets and any: before it"
+        raise Refused("usage", f"the name {show(name)} could be taken for {what}", hint)
 
 
 def read_begin(text: str, now_us: int, wall_s: float) -> int:
@@ -287,4 +290,4 @@ def _name_of(command: Sequence[str]) -> str:
     if program.isidentifier():  # most are
         return program
     kept = _NO_NAME.sub("-", program).strip("-")[:NAME_MOST]
-    return f"job-{kept}" if not kept or kept.isdecimal() else kept
+    return f"job-{kept}" if not kept or is_reference(kept) else kept

@@ -12,6 +12,7 @@ from phalanx.frontends.host.ports import Refused
 #: Ids of one range that are looked at; whoever means more names a queue or a user.
 RANGE_MOST: Final = 100_000
 _IDS = re.compile(r"\d{1,18}(?:-\d{1,18})?(?:,\d{1,18}(?:-\d{1,18})?)*")
+_HOW = re.compile("(?:any|ok):")
 _PARTS = re.compile(r"(.+)\[([^\[\]]*)\]", re.DOTALL)
 _BLOCK = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 
@@ -37,6 +38,11 @@ def read_ref(ref: str) -> IdRange | ArrayElements | None:
         return IdRange(tuple(_read_ids(part, ref) for part in ref.split(",")))
     match = _PARTS.fullmatch(ref)
     return None if match is None else ArrayElements(match[1], _read_indices(match[2], ref))
+
+
+def is_reference(name: str) -> bool:
+    """Whether a name would be read as something else: an id, a range, elements, or `any:` of a dependency."""
+    return name.isdecimal() or name == "-" or bool(_IDS.fullmatch(name) or _PARTS.fullmatch(name) or _HOW.match(name))
 
 
 def _read_ids(part: str, ref: str) -> range:
