@@ -105,6 +105,10 @@ class Job:
         try:
             told = json.loads(file.read_bytes())
         except (OSError, ValueError):
+            ranks = int(row.get("members_max") or 0)
+            if not 0 <= rank < ranks:
+                many = f"ranks 0 to {ranks - 1}" if ranks > 1 else "rank 0 only"
+                raise ClientError(f"job {self.id} has {many} (got {rank})", "name one of them", code="usage") from None
             why = f"job {self.id} left no result of rank {rank}: it is a command, or its run directory is gone"
             raise ClientError(why, f"phalanx logs {self.id}", code="not_found") from None
         if "error" in told:

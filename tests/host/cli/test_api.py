@@ -174,8 +174,10 @@ def test_what_a_function_returned_is_asked_of_the_job(daemon, canned, tmp_path):
     assert Job(1).result() == {"loss": 0.5}
     with pytest.raises(ClientError, match="returned a set"):
         Job(1).result(rank=1)
-    with pytest.raises(ClientError, match="left no result of rank 2"):
+    with pytest.raises(ClientError, match="left no result of rank 2: it is a command"):
         Job(1).result(rank=2)
+    with pytest.raises(ClientError, match=r"job 1 has ranks 0 to 3 \(got 5\)"):  # was: its run directory is gone
+        Job(1).result(rank=5)
     failed = canned.row(state="failed", exit_code=1, reason={"code": "Failed", "message": "rank 2 exited with code 1"})
     daemon.answer("GET", "/v1/jobs/1", canned.detail(failed, failure=canned.FAILURE))
     with pytest.raises(ClientError, match=r"(?s)job 1 failed: rank 2 exited with code 1.*ValueError"):

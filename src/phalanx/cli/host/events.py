@@ -52,9 +52,7 @@ def events(since: int | None, job: str | None, output: str) -> None:
 
 
 def _find_ids(daemon: Daemon, job: str) -> set[int]:
-    """Ids need no look: events of a job may be kept longer than the job is known."""
-    if job.isdecimal():
-        return {int(job)}
+    """Ids as well are looked up: of a job that was never there nothing would come, for ever."""
     return {int(number) for number in for_each(job, lambda each: daemon.get(job_path(each))["job"]["id"])}
 
 
