@@ -145,8 +145,24 @@ def test_events_go_on_after_the_daemon_came_back(telling, phalanx, monkeypatch):
     assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [1, 2, 3]
     assert done.exit_code == 5
     telling.lose = 0
+    telling.answer("GET", "/v1/jobs/2", {"job": {"id": 2}})
     shown = phalanx("events", "--job", "2", "--since", "0").stdout
     assert shown == "08:40:00  2  bind  members 1\n08:40:00  2  bind  members 3\n"
+
+
+def test_events_of_a_job_that_was_never_there_are_not_waited_for(telling, phalanx):
+    telling.answer("GET", "/v1/jobs/999", {"error": {"code": "not_found", "message": "no job", "hint": ""}}, status=404)
+    assert phalanx("events", "--job", "999").exit_code == 3
+
+
+def test_a_shared_device_has_a_row_for_each_who_has_a_part(canned):
+    from phalanx.cli.host.nodes import COLUMNS, device_rows
+
+    uses = [{"job": job, "rank": 0, "user": user, "share": 0.5, "pid": 7} for job, user in ((1, "ada"), (2, "bob"))]
+    (node,) = canned.NODES
+    rows = device_rows([{**node, "devices": [{**node["devices"][0], "uses": uses}]}])
+    shown = {column.name: [column.show(row) for row in rows] for column in COLUMNS}
+    assert (shown["gpu"], shown["job"], shown["user"]) == (["0", "0"], ["1 (0.5)", "2 (0.5)"], ["ada", "bob"])
 
 
 def test_events_begin_with_now_and_miss_nothing_while_the_daemon_is_gone(telling, phalanx, monkeypatch):

@@ -77,6 +77,20 @@ def test_every_device_says_who_has_it():
     assert (node.resources, node.free) == ({"gpu": 6, "cpu": 64}, {"gpu": 4, "cpu": 64})
 
 
+def test_everybody_on_a_shared_device_is_told():
+    # Two jobs of `-g 0.5`: `nodes` and `top` showed one of them.
+    world = World(gpus=1)
+    first = world.submit("one", "1 gpu=0.5", walltime=60)
+    second = world.submit("two", "1 gpu=0.25", user="bob", walltime=60)
+    world.plan()
+    (device,) = world.teller.nodes(Watched({}))[0].devices
+    assert [(use.job, use.rank, use.user, use.share, use.pid) for use in device.uses] == [
+        (first.id, 0, "ada", 0.5, 5010),
+        (second.id, 0, "bob", 0.25, 5020),
+    ]
+    assert (device.job, device.user, device.pids) == (first.id, "ada", [5010, 5020])
+
+
 # ---------------------------------------------------------------------- shares
 
 

@@ -60,8 +60,23 @@ def nodes(output: str, columns: str | None, no_headers: bool) -> None:
 
 
 def device_rows(found: list[Row]) -> list[Row]:
-    """One row a device, with the node it is in."""
-    return [{**device, "node": node["name"]} for node in found for device in node["devices"]]
+    """One row a device with the node it is in, and of one that is shared a row for each who has a part of it."""
+    return [row for node in found for device in node["devices"] for row in _split({**device, "node": node["name"]})]
+
+
+def _split(device: Row) -> list[Row]:
+    uses = device.get("uses") or []
+    if len(uses) < 2:
+        return [device]
+    # What is read of the device as a whole stays in each row: a program takes any of them for it.
+    return [
+        {**device, **{key: use.get(key) for key in ("job", "rank", "user", "share")}, "pids": _known([use.get("pid")])}
+        for use in uses
+    ]
+
+
+def _known(pids: list[int | None]) -> list[int]:
+    return [pid for pid in pids if pid is not None]
 
 
 def _title(node: Row) -> str:
@@ -79,6 +94,12 @@ def _or_dash(key: str, *, right: bool = False) -> Column:
     return Column(key, lambda row: clean(row[key]) if row.get(key) is not None else "-", right=right)
 
 
+def _job(row: Row) -> str:
+    """Who has it, and of one that is shared how much."""
+    part = f" ({row['share']:g})" if row.get("share") is not None else ""
+    return "-" if row.get("job") is None else f"{row['job']}{part}"
+
+
 def _share(row: dict[str, Any]) -> str:
     used = row.get("utilization")
     return "-" if used is None else f"{used:.0%}" if used <= 1 else f"{used:.0f}%"
@@ -94,7 +115,7 @@ COLUMNS: Final = (
     ),
     _or_dash("island"),
     _or_dash("state"),
-    _or_dash("job", right=True),
+    Column("job", _job, right=True, plain=lambda row: row.get("job")),
     _or_dash("rank", right=True),
     Column("user", _holder, plain=lambda row: row.get("user")),
     Column(

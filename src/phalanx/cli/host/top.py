@@ -54,11 +54,12 @@ def read(daemon: Daemon) -> tuple[list[dict[str, Any]], str]:
     }
     for device in devices:
         device["of"] = jobs.get(device.get("job"), {})
-    busy = sum(device["state"] == "busy" for device in devices)
+    places = {(device["node"], device["index"]): device["state"] for device in devices}  # a shared one has several rows
+    busy = sum(state == "busy" for state in places.values())
     waiting = [job for job in jobs.values() if job["state"] == "pending"]
     wanted = sum(job.get("gpus") or 0 for job in waiting)
     running = len(jobs) - len(waiting)
-    words = f"{busy} of {len(devices)} GPUs busy, {running} job{'s' if running != 1 else ''} running"
+    words = f"{busy} of {len(places)} GPUs busy, {running} job{'s' if running != 1 else ''} running"
     return devices, f"{words}, {len(waiting)} waiting for {wanted:g} GPUs"
 
 

@@ -274,6 +274,16 @@ class Accepted(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
+class DeviceUse(msgspec.Struct, frozen=True):
+    """One member of a job on a GPU, which others may share."""
+
+    job: int
+    rank: int | None
+    user: str
+    share: float  # of the GPU
+    pid: int | None = None
+
+
 class DeviceRow(msgspec.Struct, frozen=True):
     """One GPU of the machine."""
 
@@ -283,12 +293,13 @@ class DeviceRow(msgspec.Struct, frozen=True):
     memory_bytes: int
     island: str
     state: Literal["free", "busy", "stranger", "quarantined", "gone"]
-    job: int | None = None
+    job: int | None = None  # of several the first; all of them are in `uses`
     rank: int | None = None
     user: str | None = None  # whose job, or whose stranger's process
     pids: list[int] = []
     utilization: float | None = None
     memory_used_bytes: int | None = None
+    uses: list[DeviceUse] = []
 
 
 class NodeRow(msgspec.Struct, frozen=True):

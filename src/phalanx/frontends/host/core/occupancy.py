@@ -55,6 +55,10 @@ class Occupancy:
         """Runs and member keys on a device."""
         return list(self._held.get(device, {}))
 
+    def share(self, device: int, run: str, key: int) -> int:
+        """Thousandths of a device that a member has."""
+        return self._held.get(device, {}).get((run, key), 0)
+
     def runs(self) -> set[str]:
         """Every run that holds anything."""
         return {run for held in self._held.values() for run, _ in held}

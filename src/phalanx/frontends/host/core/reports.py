@@ -12,7 +12,7 @@ from phalanx.control.queue_view import find_entitled
 from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.rows import Rows, least_gpus, seated
-from phalanx.frontends.host.messages import DeviceRow, NodeRow, QueueRow
+from phalanx.frontends.host.messages import DeviceRow, DeviceUse, NodeRow, QueueRow
 from phalanx.frontends.host.ports import Caller, Device, DeviceReading
 from phalanx.frontends.host.service import Figures
 from phalanx.frontends.host.store import VOID_US, EstimateRecord, JobRecord
@@ -121,15 +121,16 @@ class Reports:
         ]
 
     def _device(self, device: Device, watched: Watched) -> DeviceRow:
-        hub, index = self.hub, device.index
+        index = device.index
         reading = watched.readings.get(index, DeviceReading())
         stranger = watched.stranger(index)
-        users = hub.occupancy.users(index)
-        run, key = users[0] if users else ("", -1)
-        job = hub.register.by_id.get(int(run.partition(".")[0])) if run else None
-        member = job.live.members.get(key) if job is not None and job.live is not None else None
+        uses = self._list_uses(index)
+        first = uses[0] if uses else None
         state = self._device_state(index, reading, stranger)
-        pids = [member.pid] if member is not None and member.pid is not None else [use.pid for use in reading.uses]
+        user = None if first is None else first.user
+        if state == "stranger" and stranger is not None:
+            user = stranger.user or None
+        pids = [use.pid for use in uses if use.pid is not None] or [use.pid for use in reading.uses]
         return DeviceRow(
             index=index,
             uuid=device.uuid,
@@ -137,13 +138,27 @@ class Reports:
             memory_bytes=device.memory_bytes,
             island=device.island,
             state=state,
-            job=None if job is None else job.id,
-            rank=None if member is None else member.rank,
-            user=stranger.user or None if state == "stranger" and stranger is not None else job.user if job else None,
+            job=None if first is None else first.job,
+            rank=None if first is None else first.rank,
+            user=user,
             pids=list(stranger.pids) if state == "stranger" and stranger is not None else pids,
             utilization=reading.utilization,
             memory_used_bytes=reading.memory_used_bytes,
+            uses=uses,
         )
+
+    def _list_uses(self, index: int) -> list[DeviceUse]:
+        """Everybody who has a part of a device."""
+        found = []
+        for run, key in self.hub.occupancy.users(index):
+            job = self.hub.register.by_id.get(int(run.partition(".")[0]))
+            if job is not None:
+                lives = (live for live in (job.live, job.next) if live is not None and live.run == run)
+                member = next((live.members[key] for live in lives if key in live.members), None)
+                share = self.hub.occupancy.share(index, run, key) / MILLI
+                place = (None, None) if member is None else (member.rank, member.pid)
+                found.append(DeviceUse(job.id, place[0], job.user, share, place[1]))
+        return found
 
     def _device_state(self, index: int, reading: DeviceReading, stranger: Stranger | None) -> DeviceState:
         closed = self.hub.occupancy.closed.get(index, "")
