@@ -384,3 +384,14 @@ def test_what_means_several_jobs_is_done_to_each(telling, phalanx, canned):
     telling.answer("POST", "/v1/jobs/1/resize", canned.PENDING)
     telling.answer("POST", "/v1/jobs/3/resize", canned.PENDING)
     assert phalanx("resize", "sweep", "4").stdout.count("will start with 4") == 2
+
+
+def test_a_submit_that_was_cancelled_at_once_ends_with_1_and_hints_that_lead_somewhere(telling, phalanx, canned):
+    reason = {"code": "DependencyFailed", "message": "cancelled, since 1 (prep), which it waited for, failed"}
+    telling.answer("POST", "/v1/jobs", {"id": 2, "name": "sft", "state": "pending", "eta": None, "reason": None})
+    telling.answer("GET", "/v1/jobs/2", canned.detail(canned.row(id=2, state="cancelled", reason=reason)))
+    done = phalanx("submit", "-g", "1", "--after", "1", "sleep", "1")
+    assert done.exit_code == 1
+    assert "cancelled, since 1 (prep), which it waited for, failed" in done.stdout
+    assert "phalanx retry 2" in done.stdout
+    assert "logs" not in done.stdout

@@ -298,3 +298,20 @@ def test_what_ended_a_moment_ago_is_listed_after_a_restart(people):
     rows = people.ask(lambda core: core.rows(ADA, Listing()))
     assert [row.id for row in rows] == [third]
     assert len(people.ask(lambda core: core.rows(ADA, Listing(finished=True)))) == 3
+
+
+def test_a_job_that_comes_after_a_failed_one_says_which_and_how(people):
+    (first,) = people.submit("prep", hold=True)
+    people.ask(lambda core: core.act(ADA, str(first), "cancel", {}))
+
+    def after():
+        gang = make_gang("late", "1 gpu=1", after=("prep",))
+        submission = make_submission(gang, {"prep": first}, {})
+        (accepted,) = people.ask(lambda core: core.submit(ADA, [submission], None, dry_run=False))
+        row = people.ask(lambda core: core.detail(ADA, str(accepted.id))).job
+        return row.state, row.reason.code, row.reason.message
+
+    words = f"cancelled, since {first} (prep), which it waited for, was cancelled"
+    assert after() == ("cancelled", "DependencyFailed", words)
+    people.now_us += LINGER_US
+    assert after() == ("cancelled", "DependencyFailed", words), "also if it is only on disk"

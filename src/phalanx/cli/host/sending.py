@@ -123,6 +123,13 @@ def _line(job: Job, shape: str = "") -> str:
 def _tree(accepted: Sequence[Job]) -> list[str]:
     """Next commands, as a small tree."""
     last = accepted[-1]["id"]
+    if is_doomed(accepted):  # nothing of it can be followed or stopped
+        return _draw(
+            [
+                (f"phalanx why {last}", "what it waited for, and how that ended"),
+                (f"phalanx retry {last}", "submit it again, to wait for nothing"),
+            ]
+        )
     waits = accepted[-1]["state"] == "pending"
     rows = [
         (f"phalanx why {last}", "why it waits, and when it starts")
@@ -133,6 +140,16 @@ def _tree(accepted: Sequence[Job]) -> list[str]:
     ]
     if len(accepted) > 1:
         rows = [("phalanx ps", "how they are"), (f"phalanx why {last}", "why one of them waits")]
+    return _draw(rows)
+
+
+def is_doomed(accepted: Sequence[Job]) -> bool:
+    """Whether the one job was cancelled at once, since what it was to wait for has failed already."""
+    reason = accepted[0].get("reason") or {}
+    return len(accepted) == 1 and accepted[0]["state"] == "cancelled" and reason.get("code") == "DependencyFailed"
+
+
+def _draw(rows: Sequence[tuple[str, str]]) -> list[str]:
     size = max(len(command) for command, _ in rows)
     fork, end = ("├─", "└─") if can_show("├─└") else ("|-", "`-")
     marks = [fork] * (len(rows) - 1) + [end]

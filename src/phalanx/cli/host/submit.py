@@ -10,7 +10,7 @@ from phalanx.cli.host.completing import complete_command
 from phalanx.cli.host.listing import output_option
 from phalanx.cli.host.options import wish_of, wish_options
 from phalanx.cli.host.preparing import prepare
-from phalanx.cli.host.sending import look_again, send, tell_accepted
+from phalanx.cli.host.sending import is_doomed, look_again, send, tell_accepted
 from phalanx.cli.host.talking import failing, note, retyping, talking
 
 
@@ -45,3 +45,5 @@ def submit(each: bool, dry_run: bool, output: str, command: tuple[str, ...], **p
             accepted = look_again(daemon, accepted)
     many = each or len(jobs) > 1 or wish.array is not None
     tell_accepted(accepted, output, many=many, dry_run=dry_run, jobs=jobs)
+    if not dry_run and is_doomed(accepted):
+        raise SystemExit(1)  # a script that goes on would wait for something that never runs

@@ -50,7 +50,7 @@ class Attempts:
                 self.ending.evict(job, act)
             else:
                 self.resizing.plan(job, act)
-        await self.ending.cancel_others([*acts.cancelled, *doomed], "what it waited for did not succeed")
+        await self.ending.cancel_others([*acts.cancelled, *doomed])
         for number in acts.infeasible:
             job = register.by_number.get(number)
             if job is not None and not job.infeasible:

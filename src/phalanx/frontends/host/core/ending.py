@@ -7,7 +7,7 @@ nothing of the attempt is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,10 @@ from phalanx.frontends.host.store import Change, DropRun, UpdateJob
 QUARANTINED = "quarantined"
 #: What members left running is left alone for so long after the last of them.
 LEFTOVERS_US = 2_000_000
+
+
+#: How a job ended that others waited for.
+_ENDED: Final = {"failed": "failed", "cancelled": "was cancelled", "infeasible": "can never run here"}
 
 
 class Ending:
@@ -177,18 +181,31 @@ class Ending:
         await self.cancel_others(doomed, f"{job.id} was cancelled")
         hub.stir()
 
-    async def cancel_others(self, numbers: Iterable[int], because: str) -> None:
+    async def cancel_others(self, numbers: Iterable[int], cause: str = "") -> None:
         """Jobs that the engine gave up because what they waited for did not succeed."""
         for number in numbers:
             job = self.hub.register.by_number.get(number)
             if job is None or job.ended:
                 continue
+            because = cause or self._say_dependency(job)
             job.reason = ("DependencyFailed", f"cancelled, since {because}")
             self.starting.drop(job)
             if job.live is None:
                 await self.close(job, "cancelled", [(job.id, "cancel", {"by": because})])
             else:
                 await self.stop_now(job, job.live, CANCEL, because)
+
+    def _say_dependency(self, job: Job) -> str:
+        """Which of those that it waited for did not succeed, and how it ended."""
+        for name in job.gang.after.names if not job.gang.after.any_end else ():
+            other = self.hub.register.by_id.get(int(name)) if name.isdecimal() else None
+            stored = self.hub.store.job(int(name)) if other is None and name.isdecimal() else None
+            known = other or stored
+            if known is None or known.state in ("completed", "pending", "starting", "running", "stopping"):
+                continue
+            code = f" with exit code {known.exit_code}" if known.exit_code else ""
+            return f"{known.id} ({known.name}), which it waited for, {_ENDED.get(known.state, known.state)}{code}"
+        return "what it waited for did not succeed"
 
     # ------------------------------------------------------------------ the end
 

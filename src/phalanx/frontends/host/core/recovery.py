@@ -69,7 +69,7 @@ class Recovery:
             await self.ending.cancel(job, "the daemon, which stopped while it ended it")
         for stray in found.values():
             await self._clear(stray)
-        await self.ending.cancel_others(doomed, "what it waited for did not succeed")
+        await self.ending.cancel_others(doomed)
         log.info(
             "recovered: %d jobs, %d adopted, %d to start again, %d ended meanwhile, %d strays",
             *(sum(not job.ended for job in hub.register), self.adopted, self.requeued, self.ended, self.strays),
