@@ -750,3 +750,47 @@ def test_the_picture_and_the_answer_name_one_start():
         if job.live is None:
             first = min(bar["start"] for bar in bars if bar["job"] == job.id)
             assert first == why(world, job).eta.at
+
+
+def test_everything_that_a_job_waits_for_is_listed_whatever_comes_first():
+    # Of --after with --begin only the begin was told, and --singleton beside it not at all.
+    world, _ = full_world()
+    first = world.submit("prep", "1 gpu=1", walltime=60)
+    mate = world.submit("only", "1 gpu=1", walltime=60)
+    job = world.submit("only", "1 gpu=1", gates={"begin", "singleton"}, after=(str(first.id),), walltime=60)
+    job.begin_us, job.singleton = world.clock.us + 3600_000_000, True
+    told = why(world, job)
+    assert told.reason.message.startswith("begins at ")
+    assert [(each.code, each.message) for each in told.blockers] == [
+        ("Held", f"waits for {mate.id} of the same name"),
+        ("DependencyWaiting", f"waits for the success of {first.id} (prep, pending)"),
+    ]
+    job.gates.add("hold")
+    told = why(world, job)
+    assert told.reason.message == f"on hold; phalanx release {job.id}"
+    assert len(told.blockers) == 3
+
+
+def test_show_gives_the_reason_in_the_words_of_why():
+    world, _ = full_world()
+    job = world.submit("next", "8 gpu=1", walltime=60)
+    detail = asyncio.run(world.teller.detail(job, None))
+    assert detail.job.reason == why(world, job).reason
+    assert "1 (train, ada) holds 4" in detail.job.reason.message
+
+
+def test_whoever_waits_behind_a_job_of_theirs_that_is_kept_at_a_size_is_told_how_to_let_it_shrink():
+    world = World("goodput")
+    toy = world.submit("toy", "2-8 gpu=1", walltime=36_000)
+    world.plan()
+    world.planner.set_manners(world.clock.us, toy.number, elastic=True)
+    world.tick(600)
+    world.planner.pin(world.clock.us, toy.number, 6)
+    toy.pin = 6
+    world.plan()
+    world.tick(600)
+    job = world.submit("next", "4 gpu=1", walltime=60)
+    world.plan()
+    assert f"phalanx resize {toy.id} auto" in commands(why(world, job))
+    other = world.submit("other", "4 gpu=1", "bob", walltime=60)
+    assert f"phalanx resize {toy.id} auto" not in commands(why(world, other)), "only its owner may"

@@ -100,7 +100,9 @@ def say_nothing(daemon: Daemon, query: dict[str, Any]) -> str:
     """That there are none, and where there are some."""
     whose = "no jobs" if query["all"] else "no jobs of yours"
     if not query["finished"] and read_rows(daemon, {**query, "finished": 1, "limit": 1}):
-        return f"{whose} now; phalanx ps{' -a' if query['all'] else ''} --finished shows those that have ended"
+        if query["all"]:
+            return "no jobs now; phalanx ps -a --finished shows those that have ended"
+        return "no jobs of yours now; phalanx ps --finished shows those that have ended"
     if not query["all"] and read_rows(daemon, {**query, "all": 1, "limit": 1}):
         return f"{whose}; phalanx ps -a shows everybody's"
     return whose

@@ -80,7 +80,8 @@ def _facts(told: Told) -> list[tuple[str, str]]:
         ("exit code", str(job["exit_code"]) if job.get("exit_code") is not None else ""),
         ("attempts", str(told["attempts"]) if told.get("attempts", 0) > 1 else ""),
         ("reason", f"{clean(reason['code'])}: {clean(reason['message'])}" if reason else ""),
-        ("starts", start_text(job.get("eta")) if job["state"] == "pending" else ""),
+        # Said in the first line if the daemon said it: two roundings of one range read like two forecasts.
+        ("starts", "" if "starts" in info(job) or job["state"] != "pending" else start_text(job.get("eta"))),
         ("goodput", _goodput(told.get("ledger_gpu_s") or {})),
         ("run dir", clean(told.get("run_dir") or "")),
     ]

@@ -87,7 +87,12 @@ def _blockers(told: Told) -> list[str]:
         return []
     label = "BLOCKED BY" if told["state"] == "pending" else "BECAUSE"
     lines = [_row(label, click.style(clean(reason["code"]), bold=True)), f"    {clean(reason['message'])}"]
-    others = [each for each in told.get("blockers") or () if each["code"] != reason["code"]]
+    # Gates have one code, and each is lifted by something else.
+    others = [
+        each
+        for each in told.get("blockers") or ()
+        if each["code"] != reason["code"] or (each["code"] == "Held" and each["message"] != reason["message"])
+    ]
     size = max((len(each["code"]) for each in others), default=0)
     for at, each in enumerate(others):
         lines.append(_row("" if at else "ALSO", f"{clean(each['code']):<{size}}  {clean(each['message'])}"))

@@ -32,6 +32,8 @@ class Details:
         """Others see a job without its command, its directory, its environment and what it wrote."""
         hub, reads = self.hub, may_read(caller, job.uid)
         (row,) = await self.rows.rows([job], with_eta=True, caller=caller)
+        if job.state == "pending":  # the sentence of `why`: two of one blocker read like two blockers
+            row = msgspec.structs.replace(row, reason=self.whys.reason(job))
         record = hub.store.job(job.id)
         gang: dict[str, Any] = msgspec.json.decode(record.gang) if record is not None else {}
         run = self._read_run(job) if reads else None

@@ -46,6 +46,8 @@ from phalanx.words import devices_text, listing, moment, span, start_text
 
 #: An explanation may be told again for so many times what it cost, and not for longer than this.
 EXPLAINED_MOST_US: Final = 2_000_000
+#: In the order in which they are told; `GATE_RUNNING` has numbers, and is told by itself.
+_GATES: Final = (GATE_HOLD, GATE_ASIDE, GATE_BEGIN, GATE_ARRAY, GATE_SINGLETON)
 
 
 @dataclass(slots=True)
@@ -156,19 +158,33 @@ class Rows:
 
     def say_gate(self, job: Job) -> str:
         """What keeps a job from its turn that the engine knows nothing of; empty if nothing does."""
-        if GATE_HOLD in job.gates:
-            return f"on hold; phalanx release {job.id}"
-        if GATE_ASIDE in job.gates:
+        return next((words for gate in _GATES if (words := self._say_gate(job, gate))), "")
+
+    def gate_reasons(self, job: Job) -> list[Reason]:
+        """The same of every gate that it is behind, that of a person first."""
+        told = [(gate, self._say_gate(job, gate)) for gate in _GATES]
+        held = [
+            Reason("MachineFault" if gate == GATE_ASIDE else Code.HELD.word, words) for gate, words in told if words
+        ]
+        return [*held, *([self._say_ceiling(job)] if GATE_RUNNING in job.gates else [])]
+
+    def _say_gate(self, job: Job, gate: str) -> str:
+        words = ""
+        if gate not in job.gates:
+            return words
+        if gate == GATE_HOLD:
+            words = f"on hold; phalanx release {job.id}"
+        elif gate == GATE_ASIDE:
             last = job.reason[1] if job.reason is not None else "nobody knows why"
-            return f"the last attempt could not be started: {last}; it is tried again soon, and does not fail of it"
-        if GATE_BEGIN in job.gates and job.begin_us is not None:
-            return f"begins at {moment(self.hub.wall_at(job.begin_us), self.hub.clock.wall_s())}"
-        if GATE_ARRAY in job.gates and job.array is not None:
-            return f"at most {job.array[2]} of {job.array[0]} run at once"
-        if GATE_SINGLETON in job.gates:
+            words = f"the last attempt could not be started: {last}; it is tried again soon, and does not fail of it"
+        elif gate == GATE_BEGIN and job.begin_us is not None:
+            words = f"begins at {moment(self.hub.wall_at(job.begin_us), self.hub.clock.wall_s())}"
+        elif gate == GATE_ARRAY and job.array is not None:
+            words = f"at most {job.array[2]} of {job.array[0]} run at once"
+        elif gate == GATE_SINGLETON:
             mate = self._find_mate(job)
-            return f"waits for {mate.id if mate else 'another'} of the same name"
-        return ""
+            words = f"waits for {mate.id if mate else 'another'} of the same name"
+        return words
 
     def _say_ceiling(self, job: Job) -> Reason:
         """Of one that waits for another of its owner to end, since only so many run at once."""

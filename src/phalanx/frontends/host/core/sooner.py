@@ -41,6 +41,8 @@ TRIES_S: Final = 0.6
 CROWD_TRIES_S: Final = 0.1
 #: Less than this, or than a tenth of the wait, is not worth a change.
 GAIN_LEAST_US: Final = 60_000_000
+#: Pinned jobs that are tried without their pin.
+UNPINNED_MOST: Final = 3
 _MINUTE_US: Final = 60_000_000
 
 
@@ -124,7 +126,23 @@ class Sooners:
             return []
         ways = self._fewer(job, 0 if reason is None else reason.available)
         edits = [self._shorter(job), self._looser(job), self._softer(job), self._higher(job, rivals)]
-        return [*ways, *(way for each in edits for way in each if way.command.split()[3] in EDITS)]
+        edited = (way for each in edits for way in each if way.command.split()[3] in EDITS)
+        return [*ways, *edited, *self._unpinned(job)]
+
+    def _unpinned(self, job: Job) -> list[Way]:
+        """Jobs of the same person that are kept at a size by their word."""
+        pinned = [other for other in self.hub.register if other.pin is not None and other.live is not None]
+        return [self._unpin(job, other) for other in pinned if other.uid == job.uid][:UNPINNED_MOST]
+
+    def _unpin(self, job: Job, other: Job) -> Way:
+        now_us, number, pinned = self.hub.planner.state.now_us, job.number, other.number
+
+        def free(planner: Planner, gates: Gates) -> int:
+            planner.pin(now_us, pinned, None)
+            return number
+
+        what = f"{other.id} ({other.name}) is not kept at {other.pin} members"
+        return Way(what, f"phalanx resize {other.id} auto", free)
 
     def _swap(self, job: Job, gang: Gang) -> Callable[[Planner, Gates], int]:
         """The way in which an edit takes effect: another version takes its place, with its age."""

@@ -91,18 +91,17 @@ class Whys:
     # ------------------------------------------------------------------ waiting
 
     async def _why_waiting(self, job: Job, *, reads: bool) -> Why:
-        told = self.rows.explained([] if job.gates else [job.number])
-        reason = self.rows.reason(job, told.reasons)
+        reason = self.reason(job)
         etas = await self.forecaster.forecasts([job.id])
         in_order = list_ahead(self.hub.planner.state, self.hub.planner.policy, job.number)
         ahead, rivals = self._find_ahead(job, in_order)
         blockers: list[Reason] = []
-        if reason is not None and not job.gates and reason.code != Code.INFEASIBLE.word:
-            code = told.reasons[job.number][0]
+        if job.gates:
+            blockers = [each for each in self._list_gates(job) if each != reason]
+        elif reason is not None and reason.code != Code.INFEASIBLE.word:
             # One that starts late is blocked by nobody else: the sentence of its dominant blocker says it all.
             ground = self.forecaster.ground({job.number})
             others = await asyncio.to_thread(self._look_around, ground, job.number)
-            reason = Reason(reason.code, self.say(job, code, reason), reason.needed, reason.available)
             blockers = [self._blocker(job, other) for other in others if other.code.word != reason.code]
         sooner = await self.sooners.find(job, reason, rivals)
         eta = etas.get(job.id)
@@ -111,6 +110,23 @@ class Whys:
             starts = await self.forecaster.starts_before(job)
             more["passed_by"], more["fills_after"] = self.passers.find(job, starts, in_order)
         return self._answer(job, reason, reads=reads, eta=None if eta is None else self.rows.eta(eta), **more)
+
+    def reason(self, job: Job) -> Reason | None:
+        """Why a job is where it is, with the numbers and names of this machine."""
+        told = self.rows.explained([] if job.gates or job.number < 0 else [job.number])
+        reason = self.rows.reason(job, told.reasons)
+        if reason is None or job.gates or job.state != "pending" or job.live or job.next:
+            return reason
+        code = told.reasons[job.number][0] if job.number in told.reasons else None
+        # Of a fault of the machine the sentence is about that.
+        if code is None or reason.code != code.word or code is Code.INFEASIBLE:
+            return reason
+        return Reason(reason.code, self.say(job, code, reason), reason.needed, reason.available)
+
+    def _list_gates(self, job: Job) -> list[Reason]:
+        """All that it waits for before it has a turn: gates of the core, and jobs that it comes after."""
+        after, gates = self._say_after(job), self.rows.gate_reasons(job)
+        return [*gates, Reason(Code.DEPENDENCY_WAITING.word, after)] if after else gates
 
     def _look_around(self, ground: ForecastInput, number: int) -> tuple[blame.Reason, ...]:
         """In another thread, on a copy."""
