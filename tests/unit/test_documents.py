@@ -208,11 +208,11 @@ def test_every_word_of_the_code_in_the_glossary_lives_somewhere():
 
 def test_what_is_gone_is_noticed():
     """If the patterns above stopped matching, or everything existed, the tests above would test nothing."""
-    assert list_dotted("`engine.taking`, `core.hub`, `gang.minCount`") == ["engine.taking", "core.hub"]
+    assert list_dotted("`engine.taking`, `core.pen`, `gang.minCount`") == ["engine.taking", "core.pen"]
     assert not exists("engine.taking")
     assert not exists("engine.cycle.arrange")
     assert exists("engine.cycle.schedule")
-    assert exists("core.hub")
+    assert exists("core.pen")
     assert list_places_of_words("| sitter | who sits | `engine.roster`, `shim` |") == ["engine.roster", "shim"]
 
 

@@ -95,7 +95,7 @@ def play(seed: int, policy: str = "goodput", many: int = 50, look_every_s: int =
         elif what == "end":
             _end(world, about, truth[about.id])
         world.plan()
-        for job in world.hub.register:
+        for job in world.known.register:
             if job.live is not None and job.id not in hour.started_us:
                 hour.started_us[job.id] = world.clock.us
                 world.forecaster.note_start(job, job.live)

@@ -11,9 +11,10 @@ import pytest
 
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.forecast import Forecaster
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Intake
 from phalanx.frontends.host.core.jobs import Job, Live, Member, remember
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.planner import Begin, Leave, Planner
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.seatmap import split_seats
@@ -117,30 +118,30 @@ class World:
         fleet = Fleet([node], [])
         chosen = replace(POLICIES[policy], **options)
         self.planner = Planner(fleet, chosen, queues, users)
-        self.hub = Hub(
+        self.known = Knowledge(
             clock=self.clock,
             store=self.store,
-            launcher=FakeLauncher(),
             devices=[
                 Device(index, f"GPU-{index}", "Fake", 80 << 30, f"island{index * 2 // gpus}") for index in range(gpus)
             ],
             planner=self.planner,
             intake=Intake(fleet, queues, users, chosen, ()),
-            boot_id="boot",
             runs=Path("runs"),
             settings=settings or Settings(),
             node="box",
         )
+        self.means = Means(self.known, FakeLauncher(), "boot")
+        self.pen, self.errands, self.processes = self.means.pen, self.means.errands, self.means.processes
         self.predictions = Predictions()
-        self.forecaster = Forecaster(self.hub, self.predictions, meter=meter, patience_s=30.0)
-        self.teller = Telling(self.hub, self.forecaster)
+        self.forecaster = Forecaster(self.known, self.predictions, meter=meter, patience_s=30.0)
+        self.teller = Telling(self.known, self.processes, self.forecaster)
 
     # ------------------------------------------------------------------ what happens
 
     def submit(self, name, line, user="ada", *, gates=(), predicted=False, **gang) -> Job:
         """A job of one role, such as "4 gpu=1"; times in seconds, `gang` as in `make_gang`."""
         self.clock.us += 1000  # nobody comes at the same instant as somebody else
-        number = len(self.hub.register.by_id) + 1
+        number = len(self.known.register.by_id) + 1
         role = make_role(line)
         made = make_gang(str(number), role, submit=self.clock.us / 1e6, user=user, **gang)
         job = Job(
@@ -173,20 +174,20 @@ class World:
         self.store.runs_by_job[number] = msgspec.json.encode(
             {"command": ["python", f"{name}.py"], "cwd": "/data", "env": {"SECRET": "s3cret"}}
         )
-        self.hub.register.add(job)
+        self.known.register.add(job)
         engine, _ = self.planner.submit(self.clock.us, made, held=bool(gates))
-        self.hub.register.number(job, engine)
+        self.known.register.number(job, engine)
         return job
 
     def plan(self) -> None:
         """One pass; whoever has seats runs at once."""
         for act in self.planner.plan(self.clock.us).done:
-            job = self.hub.register.by_number[act.gang]
+            job = self.known.register.by_number[act.gang]
             if isinstance(act, Begin):
                 self.start(job, act.seats)
             elif isinstance(act, Leave) and job.live is not None:
                 self._spend(job)
-                self.hub.occupancy.give(job.live, job.live.members.values())
+                self.known.occupancy.give(job.live, job.live.members.values())
                 job.live, job.state = None, "pending"
 
     def start(self, job: Job, seats) -> None:
@@ -198,7 +199,7 @@ class World:
         job.attempt += 1
         job.live = Live(job.id, job.attempt, members, phase=AttemptPhase.RUNNING, started_us=self.clock.us)
         job.state, job.start_us, job.start_wall = "running", self.clock.us, self.clock.wall_s()
-        self.hub.occupancy.take(job.live, members.values())
+        self.known.occupancy.take(job.live, members.values())
         self.happen(
             job, "bind", attempt=job.attempt, devices=[f"GPU-{d}" for m in members.values() for d, _ in m.devices]
         )
@@ -210,7 +211,7 @@ class World:
         how[state](self.clock.us, job.number)
         if job.live is not None:
             self._spend(job)
-            self.hub.occupancy.give(job.live, job.live.members.values())
+            self.known.occupancy.give(job.live, job.live.members.values())
         job.live, job.state, job.end_us, job.end_wall = None, state, self.clock.us, self.clock.wall_s()
         for name, value in facts.items():
             setattr(job, name, value)

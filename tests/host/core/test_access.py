@@ -20,7 +20,7 @@ from phalanx.frontends.host.ports import Refused
 
 
 def access(world):
-    return Access(world.hub, Admission(world.hub, world.predictions))
+    return Access(world.known, Admission(world.means, world.predictions))
 
 
 def test_everybody_may_know_of_a_job_and_its_owner_or_an_administrator_act_on_it():
@@ -40,7 +40,7 @@ def test_a_job_that_ended_long_ago_is_found_on_disk_and_is_still_its_owners():
     job = world.submit("train", "1 gpu=1", user="ada")
     world.plan()
     world.end(job, "failed", exit_code=3, reason=("Failed", "rank 0 exited with code 3"), ledger={"useful": 1.0})
-    world.hub.register.forget(job)
+    world.known.register.forget(job)
     found = access(world).find(caller("bob"), "1")
     assert found is not job
     assert (found.state, found.exit_code, found.reason) == ("failed", 3, ("Failed", "rank 0 exited with code 3"))
@@ -62,14 +62,14 @@ def test_of_others_jobs_one_sees_that_something_happened_and_not_what_their_logs
     world.happen(job, "fail", attempt=1, why="secret")
 
     async def read(who):
-        stream = follow(world.hub, who, 0)
+        stream = follow(world.known, world.pen, who, 0)
         stored = await anext(stream)
-        for listener in world.hub.listeners:  # the first is known from the store, and not told again
+        for listener in world.pen.listeners:  # the first is known from the store, and not told again
             listener(Happening(1, "", job.id, "fail", {"attempt": 1}))
             listener(Happening(2, "", job.id, "end", {"cause": "person", "why": "secret"}))
         told = await anext(stream)
         await stream.aclose()
-        assert world.hub.listeners == []
+        assert world.pen.listeners == []
         return [(each.seq, each.data) for each in (stored, told)]
 
     whole = [(1, {"attempt": 1, "why": "secret"}), (2, {"cause": "person", "why": "secret"})]

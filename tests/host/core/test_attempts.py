@@ -34,11 +34,11 @@ class Listened:
 
 
 def build(world):
-    hub = world.hub
-    hub.launcher = Listened()
-    starting, books = Starting(hub), Books(hub)
-    resizing = Resizing(hub, starting, books)
-    return Attempts(hub, starting, resizing, Ending(hub, starting, resizing, books))
+    means = world.means
+    means.processes.launcher = Listened()
+    starting, books = Starting(means), Books(world.known)
+    resizing = Resizing(means, starting, books)
+    return Attempts(means, starting, resizing, Ending(means, starting, resizing, books))
 
 
 def test_what_a_shim_tells_waits_until_it_is_known_whose_shim_it_is():
@@ -46,7 +46,7 @@ def test_what_a_shim_tells_waits_until_it_is_known_whose_shim_it_is():
 
     async def scenario():
         attempts = build(world)
-        (listener,) = world.hub.launcher.listeners
+        (listener,) = world.processes.launcher.listeners
         telling = asyncio.create_task(listener(RunEvent("1.1", "exit", rank=0, generation=1, code=0)))
         await asyncio.sleep(0)
         job = world.submit("train", "1 gpu=1")
@@ -83,8 +83,8 @@ def test_an_attempt_is_warned_once_before_it_is_ended_for_its_age(before_s, adop
         for tell in attempts.starting.on_started:
             tell(job, job.live)
         world.tick(20 if adopted else at_s)
-        world.hub.agenda.run_due(world.hub.now_us())
+        world.errands.agenda.run_due(world.known.now_us())
         await asyncio.sleep(0)
-        assert world.hub.launcher.said == ([("1.1", "USR1")] if warned else [])
+        assert world.processes.launcher.said == ([("1.1", "USR1")] if warned else [])
 
     asyncio.run(scenario())

@@ -28,8 +28,8 @@ def change_seats(day, name, *devices):
     """As a plan does that has just been made, with everything before it folded already."""
 
     async def change(core):
-        job = core.hub.register.by_id[day.ids[name]]
-        core.hub.planner.resize_to(core.hub.now_us(), job.number, sit(*devices), Cause.LOAN)
+        job = core.known.register.by_id[day.ids[name]]
+        core.known.planner.resize_to(core.known.now_us(), job.number, sit(*devices), Cause.LOAN)
         core.resizing.plan(job, SeatChange(job.number, (), sit(*devices), Cause.LOAN))
 
     day.tell(change)

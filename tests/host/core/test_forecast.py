@@ -274,7 +274,7 @@ def test_what_was_told_is_learned_from_when_it_has_started():
     forecasts(world)
     before = world.forecaster.calibration.late
     world.tick(5 * 3600)
-    world.end(world.hub.register.by_id[1])
+    world.end(world.known.register.by_id[1])
     world.plan()
     world.forecaster.note_start(jobs[0], jobs[0].live)
     assert world.forecaster.calibration.late > before
@@ -386,7 +386,7 @@ def test_whoever_only_shows_a_list_does_not_wait_for_a_slow_look():
     world, jobs = busy_world()
 
     async def story():
-        slow = Forecaster(world.hub, world.predictions, patience_s=0.0)
+        slow = Forecaster(world.known, world.predictions, patience_s=0.0)
         first = await slow.at_hand(None)
         await asyncio.gather(*slow._looks_on)  # they go on by themselves
         return first, await slow.at_hand(None)
@@ -400,7 +400,7 @@ def test_what_was_known_long_ago_is_not_shown():
     world, _ = busy_world()
 
     async def story():
-        slow = Forecaster(world.hub, world.predictions, patience_s=30.0)
+        slow = Forecaster(world.known, world.predictions, patience_s=30.0)
         await slow.at_hand(None)
         world.tick(2 * STALE_US / 1e6)
         world.planner.version += 1

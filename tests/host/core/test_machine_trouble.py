@@ -116,7 +116,7 @@ def test_what_is_wrong_with_the_job_itself_fails_in_the_end(world, monkeypatch):
     async def refuse(order: Order) -> Ready:
         raise NotStartable("uid 1000 was ada at submit and is eve now")
 
-    monkeypatch.setattr(core.hub.launcher, "prepare", refuse)
+    monkeypatch.setattr(core.processes.launcher, "prepare", refuse)
     submit(world, "j")
     world.run_until(120 * SECOND)
     (row,) = rows(world)
@@ -131,10 +131,10 @@ def test_with_the_last_that_could_not_be_started_goes_what_was_said_of_the_machi
     world.at(SECOND, lambda: submit(world, "bad", 4))
     world.run_until(20 * SECOND)
     assert world.core is not None
-    assert world.core.hub.trouble.why
+    assert world.core.known.trouble.why
     world.ask(lambda core: core.act(ADA, "1", "cancel", {}))
     world.run_until(30 * SECOND)
-    assert not world.core.hub.trouble.why
+    assert not world.core.known.trouble.why
 
 
 def test_a_user_whom_nobody_knows_holds_up_nobody_and_does_not_fail(world, monkeypatch):
@@ -143,21 +143,21 @@ def test_a_user_whom_nobody_knows_holds_up_nobody_and_does_not_fail(world, monke
     world.machine.scripts = lambda order: upgrade
     world.run_until(SECOND)
     assert world.core is not None
-    prepare = world.core.hub.launcher.prepare
+    prepare = world.core.processes.launcher.prepare
 
     async def refuse(order: Order) -> Ready:
         if name_of(order) == "lost" and world.now_us < 100 * SECOND:
             raise UserUnknown("user ada (uid 1000) does not exist any more")
         return await prepare(order)
 
-    monkeypatch.setattr(world.core.hub.launcher, "prepare", refuse)
+    monkeypatch.setattr(world.core.processes.launcher, "prepare", refuse)
     submit(world, "lost", 4)
     submit(world, "other", 4)
     world.run_until(60 * SECOND)
     lost, other = rows(world)
     assert (lost.state, other.state) == ("pending", "completed")
     assert "user ada (uid 1000) does not exist any more" in lost.info
-    assert not world.core.hub.trouble.why
+    assert not world.core.known.trouble.why
     world.run_until(200 * SECOND)
     assert rows(world)[0].state == "completed"
 

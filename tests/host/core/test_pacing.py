@@ -21,13 +21,13 @@ def world():
         made.machine.scripts = lambda order: lambda process: None
         made.boot()
         made.run_until(SECOND)
-        plan = made.core.hub.planner.plan
+        plan = made.core.known.planner.plan
 
         def take_time(now_us):
             made.loop.now_us += 100  # in virtual time a pass would take none
             return plan(now_us)
 
-        made.core.hub.planner.plan = take_time
+        made.core.known.planner.plan = take_time
         yield made
 
 
@@ -46,20 +46,20 @@ def submit_all(world, count):
 
 def test_one_who_submits_job_after_job_does_not_wait_for_a_pass_after_each(world):
     passes = []
-    world.core.hub.meters.count_cycle = lambda took_s, reason: passes.append(world.now_us)
+    world.core.known.meters.count_cycle = lambda took_s, reason: passes.append(world.now_us)
     replies = submit_all(world, 40)
     world.run_until(2 * SECOND)
     assert len(replies) == 40
     # Forty milliseconds and more, and at most one pass in twenty of them.
     assert len(passes) <= 6
-    assert world.core.hub.planner.state.count_waiting() == 39
+    assert world.core.known.planner.state.count_waiting() == 39
 
 
 def test_an_only_job_starts_without_a_rest_before_it(world):
     replies = submit_all(world, 1)
     world.run_until(SECOND + 10 * MILLISECOND)
     assert len(replies) == 1
-    assert world.core.hub.register.by_id[replies[0].id].state != "pending"
+    assert world.core.known.register.by_id[replies[0].id].state != "pending"
 
 
 def test_a_cancel_is_answered_before_the_next_pass(world):

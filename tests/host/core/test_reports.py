@@ -51,7 +51,7 @@ def test_every_device_says_who_has_it():
     world = World(gpus=6)
     job = world.submit("train", "2 gpu=1", walltime=60)
     world.plan()
-    world.hub.occupancy.closed = {
+    world.known.occupancy.closed = {
         2: "python (pid 7) of eve",
         3: "quarantined after job 9",
         4: "it is gone from the bus",
@@ -244,7 +244,7 @@ def test_gauges_count_gangs_reasons_waits_devices_and_goodput():
     world.tick(10)
     world.submit("big", "8 gpu=1", queue="research", walltime=60)
     world.tick(40)
-    world.hub.occupancy.closed[7] = "quarantined after job 3"
+    world.known.occupancy.closed[7] = "quarantined after job 3"
     gauges = world.teller.figures().gauges
 
     def gauge(name, **labels):

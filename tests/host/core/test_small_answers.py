@@ -47,7 +47,7 @@ def test_an_edit_does_not_end_a_rest_and_nothing_is_said_to_start_it_sooner():
     assert (told.reason.code, told.sooner_if) == ("Backoff", [])
     until_us = world.planner.state.rest_of(job.number)
     number = world.planner.replace(world.clock.us, job.number, job.gang, held=False)
-    world.hub.register.number(job, number)
+    world.known.register.number(job, number)
     assert world.planner.state.rest_of(number) == until_us > world.clock.us
     world.plan()
     assert asyncio.run(world.teller.why(job, None)).reason.code == "Backoff"
@@ -78,3 +78,13 @@ def test_what_everybody_may_know_is_one_list(reads):
     data = {"members": 4, "devices": ["GPU-0"], "because": "idle", "lines": ["password"], "why": "rank 2: password"}
     public = {"members": 4, "devices": ["GPU-0"], "because": "idle"}
     assert seen_by(data, reads=reads) == (data if reads else public)
+
+
+def test_a_job_that_has_ended_is_not_told_that_it_is_not_on_hold():
+    with Day(1) as day:
+        day.submit(0, "done", "1 gpu=1", 5, walltime=10)
+        day.until(20)
+        assert day.row("done").state == "completed"
+        told = day.act(23, "done", "release")
+        day.until(25)
+        assert f"job {day.ids['done']} has ended: completed" in str(told[0])

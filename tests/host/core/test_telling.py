@@ -24,7 +24,7 @@ LAST_WORDS = "password is hunter2"
 
 def rows(world, *jobs, with_eta=True, who=None):
     found = asyncio.run(
-        world.teller.rows(list(jobs or world.hub.register), with_eta=with_eta, caller=who)
+        world.teller.rows(list(jobs or world.known.register), with_eta=with_eta, caller=who)
     )  # fmt: skip
     return found if len(jobs) != 1 else found[0]
 
@@ -189,8 +189,8 @@ def test_seats_that_somebody_still_sits_on_are_named():
     next_.next, next_.state = Live(next_.id, 1, members), "starting"
     assert rows(world, next_).reason == Reason("Starting", f"has its seats; waits until {first.id} has left them")
     assert rows(world, next_).info == f"has its seats; waits until {first.id} has left them"
-    world.hub.occupancy.give(first.live, first.live.members.values())
-    world.hub.occupancy.closed[0] = "python (pid 7) of eve"
+    world.known.occupancy.give(first.live, first.live.members.values())
+    world.known.occupancy.closed[0] = "python (pid 7) of eve"
     assert rows(world, next_).info == "has its seats; waits until python (pid 7) of eve has left them"
 
 

@@ -51,7 +51,7 @@ def full_world(**options):
 
 def test_who_holds_the_devices_is_named_with_numbers():
     world, _ = full_world()
-    world.hub.occupancy.closed[7] = "python (pid 12) of carol"
+    world.known.occupancy.closed[7] = "python (pid 12) of carol"
     big = world.submit("big", "8 gpu=1", "eve", walltime=60)
     told = why(world, big)
     assert told.reason == Reason(
@@ -188,7 +188,7 @@ def test_a_shorter_time_is_told_if_it_fits_before_the_reservation_and_really_sta
     way = next(way for way in told.sooner_if if "--time" in way.command)
     assert way.command == f"phalanx edit {small.id} --time 59m"
     assert way.what == "it takes at most 59m"
-    assert way.at == world.hub.iso(world.clock.wall_s())
+    assert way.at == world.known.iso(world.clock.wall_s())
     # And so it is: with that time it starts at once.
     replaced = small.gang.__class__(**{
         **{name: getattr(small.gang, name) for name in small.gang.__slots__}, "walltime_us": 59 * 60_000_000,
@@ -273,7 +273,7 @@ def test_a_job_on_hold_is_told_how_to_release_it_and_nothing_else():
     held = world.submit("held", "1 gpu=1", gates={"hold"}, walltime=60)
     told = why(world, held)
     assert commands(told) == [f"phalanx release {held.id}"]
-    assert told.sooner_if[0].at == world.hub.iso(world.clock.wall_s())
+    assert told.sooner_if[0].at == world.known.iso(world.clock.wall_s())
     assert told.eta is None
 
 
@@ -387,7 +387,7 @@ def test_a_running_job_says_why_here_why_this_size_and_until_when():
     )
     assert [each.event for each in told.decisions] == ["bind", "start"]
     assert (told.blockers, told.sooner_if, told.eta) == ([], [], None)
-    assert told.since == world.hub.iso(train.start_wall)
+    assert told.since == world.known.iso(train.start_wall)
 
 
 def test_the_size_of_an_elastic_job_has_a_cause():
@@ -425,7 +425,7 @@ def test_an_ended_job_says_why_for_whom_it_was_evicted_and_what_was_lost():
         "Completed",
         "all members exited with code 0; it was evicted 2 times, last for 14; 1m30s of GPU time were lost",
     )
-    assert told.since == world.hub.iso(train.end_wall)
+    assert told.since == world.known.iso(train.end_wall)
 
 
 def test_only_the_last_decisions_are_told_of_a_job_with_thousands():
@@ -448,7 +448,7 @@ def try_out(world, gang, *, user="ada", **options):
         name=options.pop("name", "new"),
         **options,
     )
-    taken = world.hub.intake.take(submission, user, world.clock.us, world.clock.wall_s())
+    taken = world.known.intake.take(submission, user, world.clock.us, world.clock.wall_s())
     return asyncio.run(world.teller.try_out(caller(user), taken))
 
 
@@ -457,12 +457,12 @@ def test_a_dry_run_says_when_a_job_would_start_and_leaves_no_trace():
     gangs = len(world.planner.state.gangs)
     now = try_out(world, {"members": 1, "each": {"gpu": 1}, "walltime": "10m"})
     later = try_out(world, {"members": 4, "each": {"gpu": 1}, "walltime": "10m"})
-    assert (now.state, now.reason, now.eta.at) == ("pending", None, world.hub.iso(world.clock.wall_s()))
+    assert (now.state, now.reason, now.eta.at) == ("pending", None, world.known.iso(world.clock.wall_s()))
     assert later.reason.code == "Capacity"
     assert later.eta.hangs_on == "when 2 (eval) ends"
     assert later.eta.low < later.eta.at
     assert len(world.planner.state.gangs) == gangs
-    assert len(world.hub.register) == 2
+    assert len(world.known.register) == 2
 
 
 def test_a_dry_run_knows_gates_and_dependencies():
@@ -471,7 +471,7 @@ def test_a_dry_run_knows_gates_and_dependencies():
     begin = try_out(world, gang, begin="+30m")
     after = try_out(world, {**gang, "after": [str(train.id)]})
     held = try_out(world, {**gang, "hold": True})
-    assert begin.eta.at == world.hub.iso(world.clock.wall_s() + 1800)
+    assert begin.eta.at == world.known.iso(world.clock.wall_s() + 1800)
     assert begin.reason == Reason("Held", "begins at 09:46")
     assert after.eta.hangs_on == "when 1 (train) ends"
     assert after.reason.code == "DependencyWaiting"
@@ -718,7 +718,7 @@ def test_whoever_a_start_hangs_on_is_ahead_or_passes(policy):
             if at == 2:
                 world.plan()
         world.plan()
-        waiting = [job for job in world.hub.register if job.live is None]
+        waiting = [job for job in world.known.register if job.live is None]
         assert waiting
         for job in waiting:
             told = why(world, job)
@@ -746,7 +746,7 @@ def test_the_picture_and_the_answer_name_one_start():
         world.plan()
         world.tick(7)
     bars = [bar for bar in asyncio.run(world.teller.gantt(3600))["bars"] if bar["kind"] == "forecast"]
-    for job in world.hub.register:
+    for job in world.known.register:
         if job.live is None:
             first = min(bar["start"] for bar in bars if bar["job"] == job.id)
             assert first == why(world, job).eta.at

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from phalanx.cli.host.ps import collapse
-from phalanx.frontends.host.core.hub import LINGER_US
+from phalanx.frontends.host.core.jobs import LINGER_US
 from phalanx.frontends.host.messages import ArrayPart
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.service import Listing
@@ -173,7 +173,7 @@ def test_after_an_array_means_after_all_of_it(people):
     (accepted,) = people.ask(lambda core: core.submit(ADA, [job], None, dry_run=False))
 
     async def look(core):
-        return core.hub.register.by_id[accepted.id].gang.after.names
+        return core.known.register.by_id[accepted.id].gang.after.names
 
     assert people.ask(look) == tuple(map(str, array))
 
@@ -191,7 +191,7 @@ def test_nobody_starts_between_the_cancels_of_one_request(people):
     people.world.run_until(people.now_us)
 
     async def look(core):
-        return [event.job for event in core.hub.store.events(limit=10_000) if event.event == "bind"]
+        return [event.job for event in core.known.store.events(limit=10_000) if event.event == "bind"]
 
     assert people.ask(look) == [*running, waiting[3]]
 
@@ -292,7 +292,7 @@ def test_what_ended_a_moment_ago_is_listed_after_a_restart(people):
     people.world.boot()
     rows = {row.id: row.state for row in people.ask(lambda core: core.rows(ADA, Listing()))}
     assert rows == {first: "cancelled", second: "cancelled", third: "pending"}
-    assert list(people.world.core.hub.register.by_id) == [first, second, third]
+    assert list(people.world.core.known.register.by_id) == [first, second, third]
     assert people.detail("job1") == ended
     people.now_us += LINGER_US
     rows = people.ask(lambda core: core.rows(ADA, Listing()))

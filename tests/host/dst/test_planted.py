@@ -14,11 +14,11 @@ from selection import rest_long
 
 from phalanx.control.gates import GATE_ARRAY
 from phalanx.frontends.host.core import admission
-from phalanx.frontends.host.core import hub as hub_module
+from phalanx.frontends.host.core import pen as pen_module
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import STEPS, D, E, OnDisk, P
 from phalanx.frontends.host.core.ending import Ending
-from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.pen import Pen
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.watching import Watching
@@ -33,15 +33,15 @@ WITHIN = 40
 
 def start_before_commit(patch):
     """Members are let through while the disk is still busy with the word that they exist."""
-    commit = Hub.commit
+    commit = Pen.commit
 
     async def hurried(self, *changes, facts=()):
         if any(isinstance(change, PutRun) and change.record.state == "starting" for change in changes):
-            self.spawn(commit(self, *changes, facts=facts))
+            self.errands.spawn(commit(self, *changes, facts=facts))
         else:
             await commit(self, *changes, facts=facts)
 
-    patch.setattr(Hub, "commit", hurried)
+    patch.setattr(Pen, "commit", hurried)
 
 
 def free_when_told_to_stop(patch):
@@ -50,7 +50,7 @@ def free_when_told_to_stop(patch):
 
     async def generous(self, job, live):
         await tell(self, job, live)
-        self.hub.occupancy.give(live, live.members.values())
+        self.known.occupancy.give(live, live.members.values())
         self.starting.try_all()
 
     patch.setattr(Ending, "tell_to_go", generous)
@@ -80,7 +80,7 @@ def start_again_what_went(patch):
     async def short_sighted(self):
         return [found for found in await find(self) if not found.went]
 
-    patch.setattr(hub_module, "ROW_STATES", dict.fromkeys(OnDisk, "starting"))
+    patch.setattr(pen_module, "ROW_STATES", dict.fromkeys(OnDisk, "starting"))
     patch.setattr(FakeLauncher, "find", short_sighted)
 
 
@@ -111,7 +111,7 @@ def forget_who_is_leaving(patch):
         plan(self, job, change)
         if job.live is not None and job.live.resizing is not None:
             members = job.live.members
-            self.hub.occupancy.give(job.live, [members[key] for key in job.live.resizing.leaving])
+            self.known.occupancy.give(job.live, [members[key] for key in job.live.resizing.leaving])
 
     patch.setattr(Resizing, "plan", hasty)
 
@@ -121,7 +121,7 @@ def believe_a_lost_shim(patch):
     on_event = Ending.on_event
 
     async def trusting(self, event):
-        job = self.hub.register.by_id.get(int(event.run.partition(".")[0]))
+        job = self.known.register.by_id.get(int(event.run.partition(".")[0]))
         if event.kind == "lost" and job is not None and job.live is not None and job.live.run == event.run:
             for member in job.live.members.values():
                 member.exited, member.code, member.signal = True, 0, None
@@ -136,7 +136,7 @@ def acknowledge_a_cancel_early(patch):
     cancel = Ending.cancel
 
     async def hurried(self, job, by):
-        self.hub.spawn(cancel(self, job, by))
+        self.errands.spawn(cancel(self, job, by))
 
     patch.setattr(Ending, "cancel", hurried)
 
@@ -164,14 +164,14 @@ def ignore_strangers(patch):
 
 def forget_why_it_stops(patch):
     """That a run is being ended, and why, is not written down with it."""
-    put_run = Hub.put_run
+    put_run = Pen.put_run
 
     def silent(self, live, **intent):
         change = put_run(self, live, **intent)
         change.record.intent = None
         return change
 
-    patch.setattr(Hub, "put_run", silent)
+    patch.setattr(Pen, "put_run", silent)
 
 
 def end_twice(patch):
@@ -191,7 +191,7 @@ def never_insist(patch):
     """A gang that lost a member is told to stop, and nobody kills who does not care."""
 
     async def polite(self, job, live):
-        await self.hub.launcher.signal(live.run, None, "TERM")
+        await self.processes.launcher.signal(live.run, None, "TERM")
 
     patch.setattr(Ending, "tell_to_go", polite)
 

@@ -104,6 +104,7 @@ def _asked(asked: Told) -> list[tuple[str, str]]:
         ("after", f"{after}{', however they end' if asked.get('after_any') else ''}" if after else ""),
         ("restarts", restarts),
         ("grace", span(asked["grace_s"]) if asked.get("grace_s", _GRACE_S) != _GRACE_S else ""),
+        ("progress", clean(asked.get("progress_regex", ""))),
         ("preemptible", "yes, and waits again" if asked.get("requeue") else "yes" if asked.get("preemptible") else ""),
         ("singleton", "yes" if asked.get("singleton") else ""),
         ("topology", ", ".join(topology)),

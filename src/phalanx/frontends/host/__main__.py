@@ -28,8 +28,9 @@ from phalanx.control.state import DEFAULT_WALLTIME_US
 from phalanx.frontends.host.api import CannotListen, PrometheusMeters, TokenFileError, Tokens, serve
 from phalanx.frontends.host.clock import ClockMark, HostClock
 from phalanx.frontends.host.core.core import Core
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Intake
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.devices import Inventory, open_devices
 from phalanx.frontends.host.launching import HostLauncher
@@ -184,13 +185,13 @@ def _for_everybody(settings: Settings) -> Settings:
     return replace(settings, written=written)
 
 
-def _make_hub(
+def _make_means(
     told: argparse.Namespace,
     places: Places,
     settings: Settings,
     parts: tuple[HostClock, Store, HostLauncher, Inventory, PrometheusMeters],
-) -> Hub:
-    """Everything that the parts of the core share."""
+) -> Means:
+    """Everything that the parts of the core stand on."""
     clock, store, launcher, devices, meters = parts
     node = describe_node(devices, reserve=settings.reserve)
     fleet, policy = Fleet([node], ()), settings.make_policy()
@@ -198,20 +199,19 @@ def _make_hub(
         settings = _for_everybody(settings)
         policy = settings.make_policy()
     walltime_us = settings.default_walltime_us or DEFAULT_WALLTIME_US
-    return Hub(
+    known = Knowledge(
         clock=clock,
         store=store,
-        launcher=launcher,
         devices=list(devices.list()),
         planner=Planner(fleet, policy, settings.queues, settings.users, walltime_us),
         intake=Intake(fleet, settings.queues, settings.users, policy, ()),
-        boot_id=clock.boot_id,
         runs=places.runs,
         settings=settings,
         system=told.system,
         node=node.name,
         meters=meters,
     )
+    return Means(known, launcher, clock.boot_id)
 
 
 async def _run(told: argparse.Namespace, places: Places, settings: Settings, store: Store) -> int:
@@ -223,7 +223,7 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
         HostLauncher(places.runs, drop_privileges=told.system),
         PrometheusMeters(),
     )
-    hub = _make_hub(told, places, settings, (clock, store, launcher, devices, meters))
+    means = _make_means(told, places, settings, (clock, store, launcher, devices, meters))
     about = {
         "pid": os.getpid(),
         "socket": str(places.socket),
@@ -231,7 +231,7 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
         "containment": launcher.containment,
         "state_dir": str(places.state),
     }
-    core = Core(hub, devices, about)
+    core = Core(means, devices, about)
     core.house.recall()
     server = serve(
         core,
@@ -261,7 +261,7 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
     # A forecast computes in a thread of its own; whoever waits for the disk must not wait for it as well.
     sys.setswitchinterval(0.0005)
     gc.set_threshold(50_000, 20, 50)
-    log.info("version %s answers at %s with %d GPUs", __version__, places.socket, len(hub.devices))
+    log.info("version %s answers at %s with %d GPUs", __version__, places.socket, len(means.known.devices))
     listening = loop.create_task(server.run())
     standing = loop.create_task(_stand_on(places, told.lock, core))
     try:
@@ -272,13 +272,13 @@ async def _run(told: argparse.Namespace, places: Places, settings: Settings, sto
         await listening
         await core.house.finish()
         log.info("stopped; running jobs go on")
-    return FAILED if hub.broken.is_set() else 0
+    return FAILED if means.errands.broken.is_set() else 0
 
 
 async def _stand_on(places: Places, lock: int, core: Core) -> None:
     """A daemon whose state directory was taken away serves nobody, and the next one would not know of it."""
     while True:
-        await core.hub.clock.sleep(GROUND_EVERY_S)
+        await core.known.clock.sleep(GROUND_EVERY_S)
         try:
             here = places.lock_file.lstat().st_ino == lock
         except OSError:

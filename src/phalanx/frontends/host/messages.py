@@ -165,6 +165,7 @@ class JobWishes(msgspec.Struct, frozen=True, omit_defaults=True):
     preemptible: bool = False
     requeue: bool = False
     singleton: bool = False
+    progress_regex: str = ""
     topology: dict[str, Any] = {}
 
 

@@ -234,7 +234,7 @@ class _Player:
 
     def watch(self, core: Core) -> None:
         """Listen to the plans of a daemon, and not to those of its looks ahead."""
-        core.hub.planner.loop.engine = self.listen
+        core.known.planner.loop.engine = self.listen
 
     def listen(self, snapshot: Snapshot, policy: Policy, **options: Any) -> Plan:
         """In the place of the engine's."""
@@ -293,7 +293,7 @@ class _Player:
             self.story.states[name] = record.state
             if record.end_us is not None:
                 self.story.ends[name] = record.end_us
-            job = None if core is None else core.hub.register.by_id.get(number)
+            job = None if core is None else core.known.register.by_id.get(number)
             if job is not None and job.infeasible and not job.ended:
                 self.story.states[name] = "infeasible"
 

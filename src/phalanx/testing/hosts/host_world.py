@@ -32,8 +32,9 @@ import msgspec
 from phalanx.control.spec.writing import gang_tree
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core.core import Core
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import Intake
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.crashpoints import LABELS
 from phalanx.frontends.host.messages import Submission
@@ -233,21 +234,20 @@ class HostWorld:
         walltime = setup.settings.default_walltime_us
         default = {} if walltime is None else {"default_walltime_us": walltime}
         self._launcher = FakeLauncher(self.machine, self._reached, self.life)
-        hub = Hub(
+        known = Knowledge(
             clock=self.clock,
             store=self.store,
-            launcher=self._launcher,
             devices=list(self.devices.list()),
             planner=Planner(fleet, setup.policy, setup.queues, setup.users, **default),
             intake=Intake(fleet, setup.queues, setup.users, setup.policy, setup.levels),
-            boot_id=self.machine.boot_id,
             runs=self._runs,
             settings=setup.settings,
             node=setup.node.name,
         )
+        means = Means(known, self._launcher, self.machine.boot_id)
         if setup.patient:
-            hub.wake = PatientEvent(self.loop)
-        core = Core(hub, self.devices, {"pid": 1, "socket": "", "version": "0", "containment": "weak"})
+            means.errands.wake = PatientEvent(self.loop)
+        core = Core(means, self.devices, {"pid": 1, "socket": "", "version": "0", "containment": "weak"})
         core.house.recall()
         for tell in self.on_boot:
             tell(core)

@@ -251,7 +251,7 @@ class Checks:
         core = self.world.core
         if core is None or self.broken is not None:
             return
-        occupancy, register = core.hub.occupancy, core.hub.register
+        occupancy, register = core.known.occupancy, core.known.register
         for process in self.world.machine.processes():
             if not process.went:
                 continue
@@ -282,9 +282,9 @@ class Checks:
             self.fail("L3", f"processes {left} and directories {sorted(world.machine.runs)} are left")
         if world.store.runs():
             self.fail("L3", f"rows {[row.run for row in world.store.runs()]} are left")
-        if core.hub.occupancy.runs() or core.starting.waiting:
-            self.fail("L3", f"{core.hub.occupancy.runs()} hold devices, {list(core.starting.waiting)} wait for them")
-        state = core.hub.planner.state
+        if core.known.occupancy.runs() or core.starting.waiting:
+            self.fail("L3", f"{core.known.occupancy.runs()} hold devices, {list(core.starting.waiting)} wait for them")
+        state = core.known.planner.state
         if not (state.nodes.free == state.fleet.capacity).all():
             self.fail("L3", f"the planner has {state.nodes.free.tolist()} of {state.fleet.capacity.tolist()} free")
 
@@ -302,7 +302,7 @@ class Checks:
 
     def _is_hopeless(self, number: int) -> bool:
         core = self.world.core
-        job = None if core is None else core.hub.register.by_id.get(number)
+        job = None if core is None else core.known.register.by_id.get(number)
         return job is not None and bool(job.infeasible)
 
     def _check_end(self, record: JobRecord) -> None:

@@ -138,7 +138,7 @@ class People:
         if verb == "cancel":
             promise.cancelled = True
             core = self.world.core
-            job = None if core is None else core.hub.register.by_id.get(number)
+            job = None if core is None else core.known.register.by_id.get(number)
             # Of one whose last member has just ended well, the end may not be on disk yet.
             promise.in_time = promise.in_time or (job is not None and job.state not in ENDED)
         elif verb == "hold" and "release" not in promise.wants:

@@ -274,7 +274,7 @@ class Trial:
             raise BrokenRule("error", repr(self.world.errors[0]), self.world.now_us) from self.world.errors[0]
 
     def _watch(self, core: Core) -> None:
-        core.hub.planner.loop.engine = self._schedule
+        core.known.planner.loop.engine = self._schedule
 
     def _schedule(self, snapshot: Snapshot, policy: Policy, **options: Any) -> Plan:
         """The engine, with what it is shown and what it says looked at now and then: I2, I13, I14, I15, I19."""
@@ -290,7 +290,7 @@ class Trial:
         core = self.world.core
         if core is None:
             return False
-        if core.hub.occupancy.closed and not self.world.processes():
+        if core.known.occupancy.closed and not self.world.processes():
             # What did not die has died at last; somebody looks, and starts the daemon anew.
             self.checks.note("restart after a quarantine")
             self.world.crash()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from phalanx.control.spec.errors import show
 from phalanx.frontends.host.core.admission import Admission
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, choose_elements, refuse_several
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.reading_back import read_ended
 from phalanx.frontends.host.core.refs import ArrayElements, IdRange, read_ref, tell_ids
 from phalanx.frontends.host.messages import RefusedRef
@@ -21,9 +21,10 @@ _LOOKED_UP_MOST = 10_000
 class Access:
     """Jobs by what people call them: those in memory, then those that are only on disk."""
 
-    def __init__(self, hub: Hub, admission: Admission) -> None:
+    def __init__(self, known: Knowledge, admission: Admission) -> None:
         """Works on the parts of one core."""
-        self.hub, self.admission = hub, admission
+        self.known = known
+        self.admission = admission
 
     def find(self, caller: Caller, ref: str) -> Job:
         """A job that anybody may know of; refuses if there is none, or if several are meant."""
@@ -59,7 +60,7 @@ class Access:
 
     def _check_newest(self, caller: Caller, ref: str, found: Sequence[Job]) -> None:
         """A name means its newest job: where only an older one can be meant, that is asked for and not guessed."""
-        named = self.hub.register.named(ref)
+        named = self.known.register.named(ref)
         older = sorted((job for job in named if not job.ended and caller.may_act_on(job.uid)), key=lambda job: -job.id)
         if not older or not all(job.ended for job in found):
             return
@@ -77,11 +78,11 @@ class Access:
 
     def _find_all(self, caller: Caller, ref: str) -> list[Job]:
         """Jobs that a word means, in memory or on disk; refuses if there are none."""
-        read = None if self.hub.register.named(ref) else read_ref(ref)
+        read = None if self.known.register.named(ref) else read_ref(ref)
         if isinstance(read, ArrayElements):
             found = self._find_elements(caller, read)
         else:
-            found = self.hub.register.find_all(ref, caller) or self._find_stored(caller, ref, read)
+            found = self.known.register.find_all(ref, caller) or self._find_stored(caller, ref, read)
         if not found:
             raise Refused(
                 "not_found",
@@ -92,7 +93,7 @@ class Access:
 
     def _find_stored(self, caller: Caller, ref: str, read: IdRange | None) -> list[Job]:
         """Jobs that ended long ago: by id, or the newest of a name among the caller's own, with its array."""
-        store = self.hub.store
+        store = self.known.store
         if isinstance(read, IdRange):
             ids = [number for part in read.ids for number in part][:_LOOKED_UP_MOST]
             records = [record for record in map(store.job, ids) if record is not None]
@@ -108,11 +109,11 @@ class Access:
 
     def _find_elements(self, caller: Caller, wanted: ArrayElements) -> list[Job]:
         """Of the newest array of that word; those of its elements that ended long ago are on disk."""
-        live = self.hub.register.find_all(wanted.word, caller)
+        live = self.known.register.find_all(wanted.word, caller)
         found = {job.array.element: job for job in live if job.array is not None}
         if found and wanted.indices <= found.keys():
             return choose_elements(wanted, found.values())
-        stored = self.hub.store.ended(user=caller.user, name=wanted.word, limit=_LOOKED_UP_MOST)
+        stored = self.known.store.ended(user=caller.user, name=wanted.word, limit=_LOOKED_UP_MOST)
         old = [job for job in map(self._read_ended, sorted(stored, key=lambda record: -record.id)) if job.array]
         keys = [job.array.key for job in (*found.values(), *old) if job.array is not None]
         for job in old:
@@ -121,4 +122,4 @@ class Access:
         return choose_elements(wanted, found.values()) if found else []
 
     def _read_ended(self, record: JobRecord) -> Job:
-        return read_ended(self.hub, self.admission, record)
+        return read_ended(self.known, self.admission, record)

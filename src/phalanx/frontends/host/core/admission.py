@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import msgspec
 
 from phalanx.control.gates import GATE_ARRAY, GATE_BEGIN, GATE_HOLD, GATE_SINGLETON, move_up
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import (
     ArrayPlace,
     Job,
     recall_spent,
 )
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.crashpoints import crashpoint
 from phalanx.frontends.host.messages import Accepted, ArrayPart, Happening, Reason, Submission
 from phalanx.frontends.host.ports import Caller, Refused
@@ -36,9 +36,10 @@ class RunTimeGuess(Protocol):
 class Admission:
     """The door."""
 
-    def __init__(self, hub: Hub, guess: RunTimeGuess) -> None:
+    def __init__(self, means: Means, guess: RunTimeGuess) -> None:
         """Nobody waits for a gate."""
-        self.hub, self.guess = hub, guess
+        self.known, self.pen, self.errands = means.known, means.pen, means.errands
+        self.guess = guess
         self.newest = 0  # the highest id that was ever given
         self._arriving: deque[tuple[JobRecord, Gang, Mapping[str, Any]]] = (
             deque()
@@ -52,13 +53,12 @@ class Admission:
 
     async def submit(self, caller: Caller, jobs: Sequence[Submission], key: str | None) -> list[Accepted]:
         """All of them or none; on disk when this returns."""
-        hub = self.hub
-        earlier = None if key is None else hub.store.find_key(caller.uid, key)
+        earlier = None if key is None else self.known.store.find_key(caller.uid, key)
         if earlier is not None:  # whatever is full or forbidden now, it was accepted then
             return [self._known(number) for number in earlier]
         self._check_identity(caller)
         self._check_room(caller, len(jobs))
-        now_us, wall = hub.now_us(), hub.clock.wall_s()
+        now_us, wall = self.known.now_us(), self.known.clock.wall_s()
         taken = [self._take(caller, submission, now_us, wall) for submission in jobs]
         options = [self._options(caller, *each) for each in zip(jobs, taken, strict=True)]
         records = [
@@ -66,7 +66,7 @@ class Admission:
         ]
         crashpoint("submit.before_commit")
         try:
-            (ids,) = await hub.store.write(InsertJobs(caller.uid, key, records))
+            (ids,) = await self.known.store.write(InsertJobs(caller.uid, key, records))
         except StoreFull:
             raise Refused(
                 "unavailable",
@@ -74,7 +74,7 @@ class Admission:
                 "make room there, then submit again: phalanx doctor",
             ) from None
         except StoreBroken as broken:
-            hub.stop_broken(broken)
+            self.errands.stop_broken(broken)
             raise Refused(
                 "unavailable",
                 f"{broken.message} The daemon stops, so that the next one looks at the disk; running jobs go on",
@@ -91,8 +91,8 @@ class Admission:
                 self._queued[caller.uid] = self._queued.get(caller.uid, 0) + 1
             accepted.append(self._answer(number, record, each, known=known))
         crashpoint("submit.before_reply")
-        hub.meters.count_submits(len(ids))
-        hub.stir()
+        self.known.meters.count_submits(len(ids))
+        self.errands.stir()
         return accepted
 
     def _answer(self, number: int, record: JobRecord, taken: CheckedSubmission, *, known: bool) -> Accepted:
@@ -102,13 +102,13 @@ class Admission:
 
     def _known(self, number: int) -> Accepted:
         """What an earlier submit made."""
-        stored = self.hub.store.job(number)
+        stored = self.known.store.job(number)
         name = stored.name if stored is not None else str(number)
         return Accepted(number, name, self._state_of(number))  # type: ignore[arg-type]
 
     def _check_identity(self, caller: Caller) -> None:
         """Jobs run as who submitted them, so that must be somebody, and not everybody's master."""
-        if not self.hub.system:
+        if not self.known.system:
             return
         if caller.uid == 0:
             raise Refused("forbidden", "jobs do not run as root here", "submit as the user whose job it is")
@@ -121,12 +121,12 @@ class Admission:
 
     def _state_of(self, number: int) -> str:
         self.drain()
-        job = self.hub.register.by_id.get(number)
-        stored = None if job is not None else self.hub.store.job(number)
+        job = self.known.register.by_id.get(number)
+        stored = None if job is not None else self.known.store.job(number)
         return job.state if job is not None else stored.state if stored is not None else "pending"
 
     def _take(self, caller: Caller, submission: Submission, now_us: int, wall: float) -> CheckedSubmission:
-        taken = self.hub.intake.take(submission, caller.user, now_us, wall)
+        taken = self.known.intake.take(submission, caller.user, now_us, wall)
         self.check_priority(caller, taken.gang)
         if taken.gang.after.names:
             taken = replace(taken, gang=replace(taken.gang, after=self._resolve_after(caller, taken.gang.after)))
@@ -134,14 +134,18 @@ class Admission:
 
     def check_priority(self, caller: Caller, gang: Gang) -> None:
         """Refuse a priority above what this user may ask for in this queue."""
-        settings = self.hub.settings
+        settings = self.known.settings
         most = settings.priority_max(caller.user, gang.queue)
-        if most is not None and gang.priority > most and not (caller.admin and self.hub.system):
+        if most is not None and gang.priority > most and not (caller.admin and self.known.system):
             raise Refused(
                 "forbidden",
                 f"{caller.user} may ask for a priority of at most {most} in queue {gang.queue} (got {gang.priority})",
                 f"use --priority {most}"
-                + ("; an administrator may raise it: priority_ceiling in the settings file" if self.hub.system else ""),
+                + (
+                    "; an administrator may raise it: priority_ceiling in the settings file"
+                    if self.known.system
+                    else ""
+                ),
             )
 
     def _resolve_after(self, caller: Caller, after: After) -> After:
@@ -149,22 +153,22 @@ class Admission:
         self.drain()
         ids = []
         for ref in after.names:
-            found = self.hub.register.find_all(ref, caller)
+            found = self.known.register.find_all(ref, caller)
             ids += [str(job.id) for job in found]
             if found:
                 continue
-            stored = self.hub.store.job(int(ref)) if ref.isdecimal() and len(ref) < 19 else None
+            stored = self.known.store.job(int(ref)) if ref.isdecimal() and len(ref) < 19 else None
             if stored is None:
                 raise Refused("not_found", f"there is no job {ref!r} to wait for", "look at them: phalanx ps -a")
-            self.hub.planner.note_ended(ref, well=stored.state == "completed")
+            self.known.planner.note_ended(ref, well=stored.state == "completed")
             ids.append(ref)
         return After(tuple(ids), after.any_end)
 
     def _check_room(self, caller: Caller, more: int) -> None:
         if not more:
             raise Refused("usage", "no job was submitted", "name at least one")
-        most, queued = self.hub.settings.queued_max(caller.user), self._queued.get(caller.uid, 0)
-        if queued + more > most and not (caller.admin and self.hub.system):
+        most, queued = self.known.settings.queued_max(caller.user), self._queued.get(caller.uid, 0)
+        if queued + more > most and not (caller.admin and self.known.system):
             raise Refused(
                 "too_many",
                 f"{caller.user} would have {queued + more} jobs that have not ended, the most is {most}",
@@ -177,7 +181,7 @@ class Admission:
         warning = taken.run.kill_after_warning
         options = {
             "begin_us": taken.begin_us,
-            "array": None if submission.array is None else _array_of(submission.array, self.hub.now_us()),
+            "array": None if submission.array is None else _array_of(submission.array, self.known.now_us()),
             "singleton": submission.singleton,
             "allow_infeasible": submission.allow_infeasible,
             "after": list(gang.after.names),
@@ -232,10 +236,10 @@ class Admission:
     def _arrive(self, record: JobRecord, gang: Gang, options: Mapping[str, Any]) -> None:
         job = self.make(record, gang, options)
         self.doomed += self.enter(job, counted=True)
-        if not self.hub.listeners:
+        if not self.pen.listeners:
             return
-        told = Happening(0, self.hub.iso(job.submit_wall), job.id, "submit", {"name": job.name})
-        for listener in list(self.hub.listeners):
+        told = Happening(0, self.known.iso(job.submit_wall), job.id, "submit", {"name": job.name})
+        for listener in list(self.pen.listeners):
             listener(told)
 
     def make(self, record: JobRecord, gang: Gang, said: Mapping[str, Any] | None = None) -> Job:
@@ -286,16 +290,15 @@ class Admission:
 
     def enter(self, job: Job, *, counted: bool = False) -> list[int]:
         """Show a job to the engine; the answer is who is cancelled because of what it waits for."""
-        hub = self.hub
-        now_us = hub.now_us()
+        now_us = self.known.now_us()
         if not counted:
             self._queued[job.uid] = self._queued.get(job.uid, 0) + 1
-        hub.register.add(job)
+        self.known.register.add(job)
         self._gate(job, now_us)
-        number, doomed = hub.planner.submit(now_us, job.gang, held=bool(job.gates))
-        hub.register.number(job, number)
+        number, doomed = self.known.planner.submit(now_us, job.gang, held=bool(job.gates))
+        self.known.register.number(job, number)
         if job.begin_us is not None and GATE_BEGIN in job.gates:
-            hub.agenda.at(job.begin_us, lambda: self.open_gate(job, GATE_BEGIN))
+            self.errands.agenda.at(job.begin_us, lambda: self.open_gate(job, GATE_BEGIN))
         return doomed
 
     # ------------------------------------------------------------------ gates
@@ -328,13 +331,13 @@ class Admission:
             return
         job.gates.discard(gate)
         if not job.gates:
-            self.hub.planner.release(self.hub.now_us(), job.number)
-            self.hub.stir()
+            self.known.planner.release(self.known.now_us(), job.number)
+            self.errands.stir()
 
     def close_gate(self, job: Job, gate: str) -> None:
         """It may not have its turn for now."""
         job.gates.add(gate)
-        self.hub.planner.hold(self.hub.now_us(), job.number)
+        self.known.planner.hold(self.known.now_us(), job.number)
 
     def on_ended(self, job: Job) -> None:
         """A job has ended: its mates may have their turn."""

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from phalanx.control.instructions import Leave
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
-from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.jobs import TIME, Job, Live, remember
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.planner import Acts, Begin
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
@@ -25,18 +26,19 @@ from phalanx.model.plan import DateVerdict
 class Attempts:
     """All attempts of a daemon, as the plan, shims and the clock speak to them."""
 
-    def __init__(self, hub: Hub, starting: Starting, resizing: Resizing, ending: Ending) -> None:
+    def __init__(self, means: Means, starting: Starting, resizing: Resizing, ending: Ending) -> None:
         """Shims may speak; nobody listens before `begin_listening`."""
-        self.hub, self.starting, self.resizing, self.ending = hub, starting, resizing, ending
+        self.known, self.pen, self.errands, self.processes = means.known, means.pen, means.errands, means.processes
+        self.starting, self.resizing, self.ending = starting, resizing, ending
         self._listening = asyncio.Event()
-        hub.launcher.on_event(self._on_event)
+        self.processes.launcher.on_event(self._on_event)
         starting.on_started.append(self._set_timers)
 
     # ------------------------------------------------------------------ the plan
 
     async def on_plan(self, acts: Acts, doomed: Iterable[int]) -> None:
         """A pass has decided; `doomed` are gangs whose wait was in vain before the plan could see them."""
-        register = self.hub.register
+        register = self.known.register
         if acts.dates:
             # Before anything that follows from it: a promise that a crash forgets is none.
             await self._write_dates(acts.dates)
@@ -59,13 +61,13 @@ class Attempts:
     async def _write_dates(self, verdicts: Iterable[DateVerdict]) -> None:
         changes, facts = [], []
         for verdict in verdicts:
-            job = self.hub.register.by_number.get(verdict.gang)
+            job = self.known.register.by_number.get(verdict.gang)
             if job is None:
                 continue
             changes.append(UpdateJob(job.id, memory=remember(job, verdict)))
-            earliest = None if verdict.earliest_us is None else self.hub.iso(self.hub.wall_at(verdict.earliest_us))
+            earliest = None if verdict.earliest_us is None else self.known.iso_at(verdict.earliest_us)
             facts.append((job.id, "date", {"promised": verdict.promised, "earliest": earliest}))
-        await self.hub.commit(*changes, facts=facts)
+        await self.pen.commit(*changes, facts=facts)
 
     # ------------------------------------------------------------------ shims
 
@@ -87,10 +89,10 @@ class Attempts:
             return
         if job.warning is not None:
             warn_us = started_us + max(0, limit_us - round(job.warning[1] * 1e6))
-            if live.adopted and warn_us <= self.hub.now_us():
+            if live.adopted and warn_us <= self.known.now_us():
                 warn_us = started_us + limit_us + 1  # it had its warning from the last daemon
-            self.hub.agenda.at(warn_us, lambda: self._warn(job, live))
-        self.hub.agenda.at(started_us + limit_us, lambda: self._end_for_age(job, live))
+            self.errands.agenda.at(warn_us, lambda: self._warn(job, live))
+        self.errands.agenda.at(started_us + limit_us, lambda: self._end_for_age(job, live))
 
     def _warn(self, job: Job, live: Live) -> None:
         """It will be killed for its age soon: who understands is asked to save, and everybody gets the signal."""
@@ -99,8 +101,8 @@ class Attempts:
         name, before_s = job.warning
         if self.resizing.all_speak(live, "checkpoint"):
             message = {"type": "checkpoint", "id": f"k{live.attempt}", "deadline_s": before_s}
-            self.hub.spawn(self.hub.launcher.tell(live.run, None, message))
-        self.hub.spawn(self.hub.launcher.signal(live.run, None, name))
+            self.errands.spawn(self.processes.launcher.tell(live.run, None, message))
+        self.errands.spawn(self.processes.launcher.signal(live.run, None, name))
 
     def _end_for_age(self, job: Job, live: Live) -> None:
         if job.live is live and live.purpose is None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import EVICT, MOVE, Job, Live, Member
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.model.resources import MILLI
 
 #: Slower than this is no progress, and longer than this nobody plans.
@@ -24,14 +24,14 @@ LEFT_MOST_S = 10 * 365 * 86_400.0
 class Books:
     """Keeps the ledger of every job."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, known: Knowledge) -> None:
         """Nothing was spent yet."""
-        self.hub = hub
+        self.known = known
         self._resize_s: dict[str, float] = {}
 
     def note_status(self, job: Job, live: Live, message: Mapping[str, Any]) -> None:
         """A member says how far it is."""
-        now_us = self.hub.now_us()
+        now_us = self.known.now_us()
         step = message.get("step")
         if step is not None:
             if live.first_step_us is None:
@@ -44,7 +44,7 @@ class Books:
             if rate is None and before and before != size and old.get("rate"):
                 # Measured at another size: by its curve until it is measured at this one. Taken as it was, a gang that
                 # has just shrunk would seem to be done as early as before, and its date to need less.
-                rate = float(old["rate"]) * self.hub.planner.state.compare_speeds(job.number, size, before)
+                rate = float(old["rate"]) * self.known.planner.state.compare_speeds(job.number, size, before)
             elif rate is None and old.get("step") is not None and now_us > old.get("at_us", 0):
                 gained = float(step) - float(old["step"])
                 seconds = (now_us - int(old["at_us"])) / 1e6
@@ -64,12 +64,12 @@ class Books:
         if step is not None and total and rate and rate > RATE_LEAST and job.gang.elastic:
             left_s = max(0.0, float(total) - float(step)) / float(rate)
             # To the planner a gang has its new size from the plan on; what it says meanwhile is of the old one.
-            planned = sum(seats.members for seats in self.hub.planner.state.seats_of(job.number))
+            planned = sum(seats.members for seats in self.known.planner.state.seats_of(job.number))
             if planned and progress.get("members"):
-                left_s *= self.hub.planner.state.compare_speeds(job.number, int(progress["members"]), planned)
+                left_s *= self.known.planner.state.compare_speeds(job.number, int(progress["members"]), planned)
             end_us = now_us + round(min(left_s, LEFT_MOST_S) * 1e6)
         if live.purpose is None and live.phase is AttemptPhase.RUNNING:
-            self.hub.planner.report(now_us, job.number, end_us, live.saved_us)
+            self.known.planner.report(now_us, job.number, end_us, live.saved_us)
 
     def note_resize(self, job: Job, live: Live, seconds: float) -> None:
         """A change of size took so long, for everybody in it."""
@@ -85,7 +85,7 @@ class Books:
         staying = [member for member in live.members.values() if not member.leaving]
         self._book(job, live, staying, lost=lost)
         if live.started_us is not None:
-            job.spent.ran_us += max(0, self.hub.now_us() - live.started_us)
+            job.spent.ran_us += max(0, self.known.now_us() - live.started_us)
             job.spent.attempts += 1
             job.spent.gpus = self._gpus(staying)
         resized = self._resize_s.pop(live.run, 0.0)
@@ -95,12 +95,12 @@ class Books:
             job.ledger["resize"] = job.ledger.get("resize", 0.0) + moved
         if lost:
             cause = "preempt" if live.purpose in (EVICT, MOVE) else "failure"
-            self.hub.meters.count_lost(cause, job.ledger.get("lost", 0.0))
+            self.known.meters.count_lost(cause, job.ledger.get("lost", 0.0))
 
     def _book(self, job: Job, live: Live, members: list[Member], *, lost: bool) -> None:
         if live.started_us is None:
             return
-        now_us, gpus = self.hub.now_us(), self._gpus(members)
+        now_us, gpus = self.known.now_us(), self._gpus(members)
         start_us = live.started_us
         works_us = min(now_us, max(start_us, live.first_step_us or start_us))
         kept_us = now_us

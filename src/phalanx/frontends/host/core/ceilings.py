@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from phalanx.control.gates import GATE_RUNNING, let_in
 from phalanx.frontends.host.core.admission import Admission
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.knowledge import Knowledge
 
 
 class Ceilings:
     """Opens and closes the gates of those who would be too many."""
 
-    def __init__(self, hub: Hub, admission: Admission) -> None:
+    def __init__(self, known: Knowledge, admission: Admission) -> None:
         """Works by the settings, whatever was decided before."""
-        self.hub, self.admission = hub, admission
-        bounds = [hub.settings.max_running_per_user, *(each.max_running for each in hub.settings.user_bounds.values())]
+        self.known = known
+        self.admission = admission
+        bounds = [
+            self.known.settings.max_running_per_user,
+            *(each.max_running for each in self.known.settings.user_bounds.values()),
+        ]
         self.any = any(bound is not None for bound in bounds)
 
     def keep(self) -> None:
@@ -29,13 +33,13 @@ class Ceilings:
             return
         running: dict[str, int] = {}
         waiting: dict[str, list[Job]] = {}
-        for job in self.hub.register:
+        for job in self.known.register:
             if is_up(job):
                 running[job.user] = running.get(job.user, 0) + 1
             elif not job.ended:
                 waiting.setdefault(job.user, []).append(job)
         for user, jobs in waiting.items():
-            most = self.hub.settings.running_max(user)
+            most = self.known.settings.running_max(user)
             self._let_in(jobs, None if most is None else most - running.get(user, 0))
 
     def _let_in(self, jobs: list[Job], room: int | None) -> None:

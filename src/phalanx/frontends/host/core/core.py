@@ -18,12 +18,13 @@ from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempts import Attempts
 from phalanx.frontends.host.core.books import Books
 from phalanx.frontends.host.core.ending import Ending
+from phalanx.frontends.host.core.errands import Errands
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.housekeeping import Housekeeping
-from phalanx.frontends.host.core.hub import LINGER_US, Hub
-from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.jobs import LINGER_US, Job
 from phalanx.frontends.host.core.lengths import UNSAID_US
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.pacing import Pacing
 from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.progress_reading import ProgressReader
@@ -57,57 +58,58 @@ VERBS: Final = ("cancel", "hold", "release", "retry", "resize", "preempt", "edit
 class Core:
     """Everything behind the API."""
 
-    def __init__(self, hub: Hub, devices: Devices, about: Mapping[str, Any]) -> None:
+    def __init__(self, means: Means, devices: Devices, about: Mapping[str, Any]) -> None:
         """`about`: what `status` says of the process: pid, socket, version, containment."""
-        self.hub, self.about = hub, about
+        self.known, self.pen, self.errands, self.processes = means.known, means.pen, means.errands, means.processes
+        self.about = about
         self.predictions = Predictions()
-        self.admission = Admission(hub, self.predictions)
-        self.starting = Starting(hub)
-        self.books = Books(hub)
-        self.resizing = Resizing(hub, self.starting, self.books)
-        self.ending = Ending(hub, self.starting, self.resizing, self.books)
-        rules = Rules(hub.settings.display_processes, hub.settings.small_use_bytes)
-        self.watching = Watching(hub, devices, self.starting, rules)
-        self.forecaster = Forecaster(hub, self.predictions)
-        self.forecaster.on_estimates = lambda changes: hub.spawn(hub.commit(*changes))
-        self.attempts = Attempts(hub, self.starting, self.resizing, self.ending)
-        self.pacing = Pacing(hub, self.admission, self.attempts)
-        self.teller = Telling(hub, self.forecaster)
-        self.access = Access(hub, self.admission)
-        self.verbs = Verbs(hub, self.admission, self.ending)
-        self.house = Housekeeping(hub)
+        self.admission = Admission(means, self.predictions)
+        self.starting = Starting(means)
+        self.books = Books(self.known)
+        self.resizing = Resizing(means, self.starting, self.books)
+        self.ending = Ending(means, self.starting, self.resizing, self.books)
+        rules = Rules(self.known.settings.display_processes, self.known.settings.small_use_bytes)
+        self.watching = Watching(means, devices, self.starting, rules)
+        self.forecaster = Forecaster(self.known, self.predictions)
+        self.forecaster.on_estimates = lambda changes: self.errands.spawn(self.pen.commit(*changes))
+        self.attempts = Attempts(means, self.starting, self.resizing, self.ending)
+        self.pacing = Pacing(self.known, self.errands, self.admission, self.attempts)
+        self.teller = Telling(self.known, self.processes, self.forecaster)
+        self.access = Access(self.known, self.admission)
+        self.verbs = Verbs(means, self.admission, self.ending)
+        self.house = Housekeeping(means)
+        self._recovery = Recovery(means, self.admission, self.starting, self.ending)
         self.stopping = asyncio.Event()
         self.starting.on_started.append(self.forecaster.note_start)
         self.ending.on_ended = self._note_end
-        self._started_us = hub.now_us()
+        self._started_us = self.known.now_us()
         self._fake = devices.fake
 
     # ------------------------------------------------------------------ life
 
     async def recover(self) -> None:
         """Everything that is on disk, before anybody asks."""
-        hub = self.hub
-        self.admission.newest = hub.store.newest()
-        self.predictions.load(hub.store.ended(limit=2000))
-        self.forecaster.recall(hub.store.estimates())
-        await Recovery(hub, self.admission, self.starting, self.ending).run()
+        self.admission.newest = self.known.store.newest()
+        self.predictions.load(self.known.store.ended(limit=2000))
+        self.forecaster.recall(self.known.store.estimates())
+        await self._recovery.run()
         self.attempts.begin_listening()
-        hub.look_at_devices = self.watching.look  # only now is it known which processes are our own
+        self.processes.look_at_devices = self.watching.look  # only now is it known which processes are our own
         await self.watching.look()
         self.house.begin()
-        hub.stir()
+        self.errands.stir()
 
     async def run(self) -> None:
         """Plan whenever something happened, until told to stop."""
         loop = asyncio.get_running_loop()
-        beside = [loop.create_task(self.watching.run()), loop.create_task(ProgressReader(self.hub, self.books).run())]
+        beside = [loop.create_task(self.watching.run()), loop.create_task(ProgressReader(self.known, self.books).run())]
         try:
-            while not self.stopping.is_set() and not self.hub.broken.is_set():
+            while not self.stopping.is_set() and not self.errands.broken.is_set():
                 await self.pacing.turn()
         finally:
             for task in beside:
                 task.cancel()
-            await self.hub.launcher.detach()
+            await self.processes.launcher.detach()
 
     def _note_end(self, job: Job) -> None:
         """Whoever it held up may go on; how long it took is remembered for the next of its name."""
@@ -117,32 +119,31 @@ class Core:
             stated = job.gang.walltime_us if not job.predicted and not job.gang.elastic else None
             stated_s = None if stated is None else stated / 1e6
             self.predictions.note(job.user, job.name, job.spent.ran_us / 1e6, stated_s)
-        self.hub.agenda.at(self.hub.now_us() + LINGER_US, lambda: self.hub.register.forget(job))
+        self.errands.agenda.at(self.known.now_us() + LINGER_US, lambda: self.known.register.forget(job))
 
     # ------------------------------------------------------------------ the service
 
     async def status(self, caller: Caller) -> dict[str, Any]:
         """The daemon itself."""
-        hub = self.hub
         self.admission.drain()
         counts: dict[str, int] = {}
-        for job in hub.register:
+        for job in self.known.register:
             counts[job.state] = counts.get(job.state, 0) + 1
-        busy = sum(bool(hub.occupancy.users(device.index)) for device in hub.devices)
-        closed = len(hub.occupancy.closed)
+        busy = sum(bool(self.known.occupancy.users(device.index)) for device in self.known.devices)
+        closed = len(self.known.occupancy.closed)
         return {
             "schema": STATUS_SCHEMA,
             **self.about,
-            "uptime_s": (hub.now_us() - self._started_us) / 1e6,
-            "mode": "system" if hub.system else "user",
-            "policy": hub.planner.policy.name,
-            "store": {"ok": hub.store.problem is None, "problem": hub.store.problem},
+            "uptime_s": (self.known.now_us() - self._started_us) / 1e6,
+            "mode": "system" if self.known.system else "user",
+            "policy": self.known.planner.policy.name,
+            "store": {"ok": self.known.store.problem is None, "problem": self.known.store.problem},
             "jobs": counts,
             "gpus": {
-                "total": len(hub.devices),
+                "total": len(self.known.devices),
                 "busy": busy,
                 "closed": closed,
-                "free": max(0, len(hub.devices) - busy - closed),
+                "free": max(0, len(self.known.devices) - busy - closed),
             },
             "fake": self._fake,
         }
@@ -151,25 +152,24 @@ class Core:
         self, caller: Caller, jobs: Sequence[Submission], key: str | None, *, dry_run: bool
     ) -> list[Accepted]:
         """Take jobs in, all or none; on disk when it returns."""
-        hub = self.hub
-        _check_store(hub)
+        _check_store(self.errands)
         if not dry_run:
             return await self.admission.submit(caller, jobs, key)
         answers = []
         for submission in jobs:  # what would be accepted, and when it would start; nothing is written
-            taken = hub.intake.take(submission, caller.user, hub.now_us(), hub.clock.wall_s())
+            taken = self.known.intake.take(submission, caller.user, self.known.now_us(), self.known.clock.wall_s())
             answers.append(await self.teller.try_out(caller, taken))
         return answers
 
     async def rows(self, caller: Caller, listing: Listing) -> list[Row]:
         """Jobs as a list."""
         await self.pacing.settle()
-        wanted = [job for job in self.hub.register if _listed(job, caller, listing)]
+        wanted = [job for job in self.known.register if _listed(job, caller, listing)]
         rows = await self.teller.rows(wanted, with_eta=True, caller=caller)
         if listing.finished:
             known = {job.id for job in wanted}
             user = listing.user or ("" if listing.everybody else caller.user)
-            stored = self.hub.store.ended(user=user or None, limit=listing.limit or 10_000)
+            stored = self.known.store.ended(user=user or None, limit=listing.limit or 10_000)
             old = [record for record in stored if record.id not in known and _stored_listed(record, listing)]
             rows = [*(self.teller.row_of_record(record, caller) for record in old), *rows]
         rows.sort(key=lambda row: row.id)
@@ -199,7 +199,7 @@ class Core:
         live = job.live
         current = live is not None and live.attempt == chosen
         members = len(live.members) if live is not None and current else job.gang.members_max
-        path = self.hub.runs / f"{job.id}.{chosen}"
+        path = self.known.runs / f"{job.id}.{chosen}"
         data, following, exists = await asyncio.to_thread(read_log, path, rank, offset, limit, tail)
         over = job.ended or chosen < job.attempt
         if not exists and over and attempt is None and job.attempt:
@@ -210,7 +210,7 @@ class Core:
         """Until it has ended, or the time is over."""
         job = self.access.find(caller, ref)
         if not job.ended:
-            event = self.hub.ends.setdefault(job.id, asyncio.Event())
+            event = self.errands.ends.setdefault(job.id, asyncio.Event())
             try:
                 async with asyncio.timeout(timeout_s):
                     await event.wait()
@@ -221,11 +221,11 @@ class Core:
     async def act(self, caller: Caller, ref: str, verb: str, body: Mapping[str, Any]) -> Row | Accepted:
         """Do something to a job."""
         assert verb in VERBS, verb
-        _check_store(self.hub)
+        _check_store(self.errands)
         job = self.access.find_own(caller, ref)
         if verb == "retry":
             return await self.verbs.retry(caller, job)
-        if job.id not in self.hub.register.by_id:
+        if job.id not in self.known.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)
         warnings = self.verbs.warn_preempted(job) if verb == "preempt" else []
@@ -236,7 +236,7 @@ class Core:
     async def act_on_all(self, caller: Caller, refs: Sequence[str], verb: str) -> ActedOn:
         """Cancel, hold or release all that these words mean, in one step."""
         assert verb in ("cancel", "hold", "release"), verb
-        _check_store(self.hub)
+        _check_store(self.errands)
         found, refused = self.access.find_each(caller, refs)
         jobs, more = await self.verbs.do_to_all(verb, caller, found)
         await _settle_after(self, verb, jobs)
@@ -270,46 +270,45 @@ class Core:
 
     async def config(self, caller: Caller) -> dict[str, Any]:
         """Settings with where each came from."""
-        return {"values": self.hub.settings.table()}
+        return {"values": self.known.settings.table()}
 
     async def dump(self, caller: Caller) -> str:
         """The cluster as it stands, schema `phalanx.state/1`: what everybody sees in `ps -a`, in the engine's words."""
         await self.pacing.settle()
-        hub = self.hub
-        twin = hub.planner.over(clone_state(hub.planner.state))
-        twin.at(hub.now_us())
-        told = hub.settings
+        twin = self.known.planner.over(clone_state(self.known.planner.state))
+        twin.at(self.known.now_us())
+        told = self.known.settings
         policy = (told.policy, told.policy_options) if told.policy == twin.policy.name else (twin.policy.name, {})
         # What `why` goes by goes with it, or a what-if would tell another start.
         lengths = self.forecaster.measure(twin.state, twin.state.list_waiting())
-        gates, runs = list_gates(hub, twin.state), replace(lengths.middle(), default_us=UNSAID_US)
+        gates, runs = list_gates(self.known, twin.state), replace(lengths.middle(), default_us=UNSAID_US)
         return format_state(dump_state(twin.state, policy, gates=gates, runs=runs))
 
     def events(self, caller: Caller, since: int) -> AsyncIterator[Happening]:
         """Everything that happens, from a sequence number on."""
-        return happenings.follow(self.hub, caller, since)
+        return happenings.follow(self.known, self.pen, caller, since)
 
     async def down(self, caller: Caller) -> None:
         """Stop the daemon; runs go on."""
         if not caller.admin:
             raise Refused("forbidden", "only an administrator stops a daemon that others use", "ask one")
-        if self.hub.system and os.environ.get("INVOCATION_ID"):
+        if self.known.system and os.environ.get("INVOCATION_ID"):
             raise Refused("conflict", "systemd would start this daemon again", "stop it there: systemctl stop phalanx")
         asyncio.get_running_loop().call_later(0.1, self.stop)
 
     def stop(self) -> None:
         """Let `run` come to its end."""
         self.stopping.set()
-        self.hub.wake.set()
+        self.errands.wake.set()
 
     def figures(self) -> Figures:
         """For /metrics."""
         return self.teller.figures()
 
 
-def _check_store(hub: Hub) -> None:
+def _check_store(errands: Errands) -> None:
     """What cannot be written down is not acknowledged, not even from memory."""
-    if hub.broken.is_set():
+    if errands.broken.is_set():
         raise Refused(
             "unavailable",
             "the store has failed, and the daemon is about to stop",

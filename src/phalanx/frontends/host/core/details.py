@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.reports import open_ledger, sum_up
 from phalanx.frontends.host.core.rows import Rows, may_read
 from phalanx.frontends.host.core.whys import Whys
@@ -24,17 +24,18 @@ _SILENT: Final = ("lines", "why")  # of a failure: what its members wrote, or ma
 class Details:
     """Answers `show`."""
 
-    def __init__(self, hub: Hub, rows: Rows, whys: Whys) -> None:
+    def __init__(self, known: Knowledge, rows: Rows, whys: Whys) -> None:
         """Knows nothing of its own."""
-        self.hub, self.rows, self.whys = hub, rows, whys
+        self.known = known
+        self.rows, self.whys = rows, whys
 
     async def detail(self, job: Job, caller: Caller | None) -> Detail:
         """Others see a job without its command, its directory, its environment and what it wrote."""
-        hub, reads = self.hub, may_read(caller, job.uid)
+        reads = may_read(caller, job.uid)
         (row,) = await self.rows.rows([job], with_eta=True, caller=caller)
         if job.state == "pending":  # the sentence of `why`: two of one blocker read like two blockers
             row = msgspec.structs.replace(row, reason=self.whys.reason(job))
-        record = hub.store.job(job.id)
+        record = self.known.store.job(job.id)
         gang: dict[str, Any] = msgspec.json.decode(record.gang) if record is not None else {}
         run = self._read_run(job) if reads else None
         live = job.live or job.next
@@ -48,14 +49,14 @@ class Details:
             attempts=job.attempt,
             history=self.whys.story(job.id, HISTORY_MOST, reads=reads),
             failure=_failure(job, reads=reads),
-            ledger_gpu_s=sum_up(job.ledger, open_ledger(job, hub.now_us())),
-            run_dir=str(hub.runs / f"{job.id}.{job.attempt}") if reads and job.attempt else None,
+            ledger_gpu_s=sum_up(job.ledger, open_ledger(job, self.known.now_us())),
+            run_dir=str(self.known.runs / f"{job.id}.{job.attempt}") if reads and job.attempt else None,
             asked=self._asked(job, gang, record),
         )
 
     def _asked(self, job: Job, tree: Mapping[str, Any], record: JobRecord | None) -> JobWishes:
         """In one place what stands in the gang, in how it is run and in the submission."""
-        hub, gang = self.hub, job.gang
+        gang = job.gang
         options: Mapping[str, Any] = msgspec.json.decode(record.options) if record and record.options else {}
         walltime_s = None if gang.walltime_us is None else gang.walltime_us / 1e6
         topology = tree.get("topology")
@@ -64,13 +65,14 @@ class Details:
             time_guessed_s=walltime_s if job.predicted else None,
             kill_after_s=None if gang.kill_after_us is None else gang.kill_after_us / 1e6,
             warn="" if job.warning is None else f"{job.warning[0]} {job.warning[1]:g} s before",
-            deadline="" if gang.deadline_us is None else hub.iso(hub.wall_at(job.submit_us + gang.deadline_us)),
-            begin="" if job.begin_us is None else hub.iso(hub.wall_at(job.begin_us)),
+            deadline="" if gang.deadline_us is None else self.known.iso_at(job.submit_us + gang.deadline_us),
+            begin="" if job.begin_us is None else self.known.iso_at(job.begin_us),
             after=[int(name) for name in gang.after.names if name.isdecimal()],
             after_any=gang.after.any_end,
             restarts=int(options.get("restarts", 0)),
             restarts_left=job.restarts_left,
             grace_s=job.grace_s,
+            progress_regex=job.regex,
             preemptible=gang.preemptible,
             requeue=job.on_preempt == "requeue",
             singleton=job.singleton,
@@ -79,12 +81,12 @@ class Details:
 
     def _read_run(self, job: Job) -> Run | None:
         try:
-            return _RUN.decode(self.hub.store.load_run(job.id))
+            return _RUN.decode(self.known.store.load_run(job.id))
         except (LookupError, msgspec.DecodeError):
             return None
 
     def _members(self, live: Live) -> list[MemberRow]:
-        uuids = [device.uuid for device in self.hub.devices]
+        uuids = [device.uuid for device in self.known.devices]
         members = sorted(live.members.values(), key=lambda member: (member.exited and member.leaving, member.rank))
         return [
             MemberRow(

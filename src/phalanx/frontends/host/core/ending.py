@@ -15,8 +15,10 @@ from phalanx.control.instructions import Leave
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty, Meaning, judge_end
 from phalanx.frontends.host.core.books import Books
-from phalanx.frontends.host.core.hub import Fact, Hub, log
+from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, remember
+from phalanx.frontends.host.core.means import Means
+from phalanx.frontends.host.core.pen import Fact
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.resizing import Resizing
 from phalanx.frontends.host.core.starting import Starting
@@ -37,9 +39,10 @@ _ENDED: Final = {"failed": "failed", "cancelled": "was cancelled", "infeasible":
 class Ending:
     """Everything that brings an attempt, or a job, to its end."""
 
-    def __init__(self, hub: Hub, starting: Starting, resizing: Resizing, books: Books) -> None:
+    def __init__(self, means: Means, starting: Starting, resizing: Resizing, books: Books) -> None:
         """Listens to nobody yet: the core passes events on."""
-        self.hub, self.starting, self.resizing, self.books = hub, starting, resizing, books
+        self.known, self.pen, self.errands, self.processes = means.known, means.pen, means.errands, means.processes
+        self.starting, self.resizing, self.books = starting, resizing, books
         self.stuck: dict[str, set[int]] = {}  # runs whose processes survive SIGKILL, and their devices
         self.on_ended: Callable[[Job], None] = lambda job: None
         starting.on_gone = self._never_began
@@ -51,12 +54,12 @@ class Ending:
 
     async def on_event(self, event: RunEvent) -> None:
         """A shim speaks."""
-        job = self.hub.register.by_id.get(int(event.run.partition(".")[0]))
+        job = self.known.register.by_id.get(int(event.run.partition(".")[0]))
         live = None if job is None else job.live
         if job is None or live is None or live.run != event.run:
             if event.kind in ("empty", "lost"):
                 self._end_quarantine(event.run)
-                self.hub.spawn(self.hub.launcher.forget(event.run))
+                self.errands.spawn(self.processes.launcher.forget(event.run))
             return
         if event.kind == "exit" and event.rank is not None:
             self.note_exit(job, live, event.rank, event.code, event.signal, event.tail)
@@ -79,7 +82,7 @@ class Ending:
             return
         member.exited, member.code, member.signal = True, code, signal
         if not live.present():
-            self.hub.agenda.at(self.hub.now_us() + LEFTOVERS_US, lambda: self._sweep(job, live))
+            self.errands.agenda.at(self.known.now_us() + LEFTOVERS_US, lambda: self._sweep(job, live))
         if live.purpose is not None:
             return
         if member.leaving:
@@ -92,7 +95,7 @@ class Ending:
         failure = {"rank": member.rank, "exit_code": code, "signal": signal, "lines": lines, "why": _how(member)}
         if self.resizing.close_ranks(job, live, member):
             facts: list[Fact] = [(job.id, "lose", {"rank": member.rank, "why": failure["why"]})]
-            self.hub.spawn(self.hub.commit(facts=facts))
+            self.errands.spawn(self.pen.commit(facts=facts))
             return
         live.failure = failure
         self.stop(job, live, FAIL, by=f"rank {member.rank}")
@@ -100,17 +103,16 @@ class Ending:
     def _sweep(self, job: Job, live: Live) -> None:
         """All members are gone and something of theirs is not: it is told to go, and then made to."""
         if live.phase.begun and not live.present():
-            self.hub.spawn(self.hub.launcher.stop(live.run, None, "TERM", job.grace_s))
+            self.errands.spawn(self.processes.launcher.stop(live.run, None, "TERM", job.grace_s))
 
     # ------------------------------------------------------------------ who wants an end
 
     def stop(self, job: Job, live: Live, purpose: str, by: str) -> None:
         """End an attempt; written down first, then told."""
-        self.hub.spawn(self.stop_now(job, live, purpose, by))
+        self.errands.spawn(self.stop_now(job, live, purpose, by))
 
     async def stop_now(self, job: Job, live: Live, purpose: str, by: str, facts: Iterable[Fact] = ()) -> None:
         """The same, on disk when it returns; from the first moment on nobody else ends it for another purpose."""
-        hub = self.hub
         if live.purpose == CANCEL:
             return
         duties = live.advance(AttemptEvent.CANCEL if purpose == CANCEL else AttemptEvent.UNWANT)
@@ -119,36 +121,36 @@ class Ending:
         live.purpose, live.by = purpose, by
         if purpose in (CANCEL, TIME, FAIL):
             job.state = "stopping"
-        changes: list[Change] = [hub.put_run(live)]
+        changes: list[Change] = [self.pen.put_run(live)]
         if Duty.TELL in duties and not job.ended:
             changes.append(UpdateJob(job.id, state="stopping"))
-        await hub.commit(*changes, facts=list(facts))
+        await self.pen.commit(*changes, facts=list(facts))
         if Duty.TELL in duties:
             crashpoint("cancel.before_signal" if purpose == CANCEL else "evict.after_commit")
             await self.tell_to_go(job, live)
 
     async def tell_to_go(self, job: Job, live: Live) -> None:
         """Ask those who understand to save and leave; signal the others, and kill whoever stays too long."""
-        hub, run = self.hub, live.run
+        run = live.run
         polite = live.purpose in (EVICT, MOVE) and self.resizing.all_speak(live, "yield")
         duties = live.advance(AttemptEvent.ASK if polite else AttemptEvent.SIGNAL)
         if Duty.SAY_YIELD in duties:
-            notice_s = hub.settings.notice_s
+            notice_s = self.known.settings.notice_s
             message = {"type": "yield", "id": f"y{live.attempt}", "deadline_s": notice_s, "why": live.by}
-            await hub.launcher.tell(run, None, message)
-            hub.agenda.at(hub.now_us() + round(notice_s * 1e6), lambda: self._insist(job, live))
+            await self.processes.launcher.tell(run, None, message)
+            self.errands.agenda.at(self.known.now_us() + round(notice_s * 1e6), lambda: self._insist(job, live))
         elif Duty.SEND_TERM in duties:
-            await hub.launcher.stop(run, None, "TERM", job.grace_s)
+            await self.processes.launcher.stop(run, None, "TERM", job.grace_s)
 
     def _insist(self, job: Job, live: Live) -> None:
         if live.phase is AttemptPhase.ASKED and Duty.SEND_TERM in live.advance(AttemptEvent.SIGNAL):
-            self.hub.spawn(self.hub.launcher.stop(live.run, None, "TERM", job.grace_s))
+            self.errands.spawn(self.processes.launcher.stop(live.run, None, "TERM", job.grace_s))
 
     def evict(self, job: Job, leave: Leave) -> None:
         """The plan wants its seats; logically it waits already."""
-        beneficiary = self.hub.register.by_number.get(leave.beneficiary) if leave.beneficiary is not None else None
+        beneficiary = self.known.register.by_number.get(leave.beneficiary) if leave.beneficiary is not None else None
         by = f"{leave.cause.value} for {beneficiary.id}" if beneficiary is not None else leave.cause.value
-        self.hub.meters.count_eviction(leave.cause.value)
+        self.known.meters.count_eviction(leave.cause.value)
         fact: Fact = (job.id, "evict", {"cause": leave.cause.value, "for": beneficiary.id if beneficiary else None})
         if job.next is not None:
             self.starting.drop(job)
@@ -156,9 +158,9 @@ class Ending:
             return
         if job.live is None:
             job.state = "pending"
-            self.hub.spawn(self.hub.commit(UpdateJob(job.id, state="pending"), facts=[fact]))
+            self.errands.spawn(self.pen.commit(UpdateJob(job.id, state="pending"), facts=[fact]))
         elif job.live.purpose is None:
-            self.hub.spawn(self.stop_now(job, job.live, EVICT, by, facts=[fact]))
+            self.errands.spawn(self.stop_now(job, job.live, EVICT, by, facts=[fact]))
 
     def move(self, job: Job, begin: Begin) -> None:
         """It goes on elsewhere: what runs of it saves and leaves, then it begins there."""
@@ -170,8 +172,7 @@ class Ending:
         """Nobody wants the job any more. When this returns nothing of it will ever start again."""
         if job.ended or (job.live is not None and job.live.purpose == CANCEL):
             return
-        hub = self.hub
-        doomed = hub.planner.cancel(hub.now_us(), job.number)
+        doomed = self.known.planner.cancel(self.known.now_us(), job.number)
         self.starting.drop(job)
         job.reason = ("Cancelled", f"cancelled by {by}")
         if job.live is None:
@@ -179,12 +180,12 @@ class Ending:
         else:
             await self.stop_now(job, job.live, CANCEL, by, facts=[(job.id, "cancelling", {"by": by})])
         await self.cancel_others(doomed, f"{job.id} was cancelled")
-        hub.stir()
+        self.errands.stir()
 
     async def cancel_others(self, numbers: Iterable[int], cause: str = "") -> None:
         """Jobs that the engine gave up because what they waited for did not succeed."""
         for number in numbers:
-            job = self.hub.register.by_number.get(number)
+            job = self.known.register.by_number.get(number)
             if job is None or job.ended:
                 continue
             because = cause or self._say_dependency(job)
@@ -198,8 +199,8 @@ class Ending:
     def _say_dependency(self, job: Job) -> str:
         """Which of those that it waited for did not succeed, and how it ended."""
         for name in job.gang.after.names if not job.gang.after.any_end else ():
-            other = self.hub.register.by_id.get(int(name)) if name.isdecimal() else None
-            stored = self.hub.store.job(int(name)) if other is None and name.isdecimal() else None
+            other = self.known.register.by_id.get(int(name)) if name.isdecimal() else None
+            stored = self.known.store.job(int(name)) if other is None and name.isdecimal() else None
             known = other or stored
             if known is None or known.state in ("completed", "pending", "starting", "running", "stopping"):
                 continue
@@ -213,13 +214,13 @@ class Ending:
         """An attempt was given up before the gate."""
         self.starting.let_go(live)
         if live.purpose == CANCEL and not job.ended:
-            self.hub.spawn(self.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})], live))
+            self.errands.spawn(self.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})], live))
         elif live.failure is not None and not job.ended:
-            self.hub.spawn(self._fail(job, live, live.failure))
+            self.errands.spawn(self._fail(job, live, live.failure))
 
     async def _fail(self, job: Job, live: Live, failure: dict[str, Any]) -> None:
         job.failure, job.reason = failure, ("CannotStart", str(failure["why"]))
-        doomed = self.hub.planner.fail(self.hub.now_us(), job.number)
+        doomed = self.known.planner.fail(self.known.now_us(), job.number)
         await self.close(job, "failed", [(job.id, "fail", failure)], live)
         await self.cancel_others(doomed, f"{job.id} failed")
 
@@ -231,7 +232,6 @@ class Ending:
 
     async def close_attempt(self, job: Job, live: Live, *, told: bool) -> None:
         """It is gone: what that means, written down and then acted on. `told`: it may have known that it was to go."""
-        hub = self.hub
         outcome = self._judge(job, live, told=told)
         self.books.close(job, live, outcome)
         job.live = None
@@ -241,23 +241,23 @@ class Ending:
         if outcome in (Meaning.AGAIN, Meaning.RESTART):
             job.state = "starting" if job.next is not None else "pending"
             fact: Fact = (job.id, "gone" if outcome is Meaning.AGAIN else "restart", live.failure or {"why": live.by})
-            memory = remember(job, hub.planner.state.date_of(job.number))
+            memory = remember(job, self.known.planner.state.date_of(job.number))
             again = UpdateJob(job.id, state="pending", ledger=msgspec.json.encode(job.ledger), memory=memory)
-            await hub.commit(DropRun(live.run), again, facts=[fact])
+            await self.pen.commit(DropRun(live.run), again, facts=[fact])
         else:
             self._say_how(job, live, outcome)
             event = {"completed": "complete", "failed": "fail", "cancelled": "cancel"}[outcome]
             await self.close(job, outcome, [(job.id, event, self._story(job, live))], live)
         crashpoint("end.before_free")
-        await hub.hand_over(live, list(live.members.values()))
+        await self.processes.hand_over(live, list(live.members.values()))
         self.starting.let_go(live)
         if doomed:
             await self.cancel_others(doomed, f"{job.id} did not succeed")
         self.starting.try_all()
-        hub.stir()
+        self.errands.stir()
         if live.run not in self.stuck:
             # Beside, because whoever told us of the end is the one who is forgotten.
-            hub.spawn(hub.launcher.forget(live.run))
+            self.errands.spawn(self.processes.launcher.forget(live.run))
 
     def _judge(self, job: Job, live: Live, *, told: bool) -> Meaning:
         """What the end of this attempt means for the job."""
@@ -271,7 +271,7 @@ class Ending:
 
     def _tell_planner(self, job: Job, outcome: Meaning) -> list[int]:
         """Bring the logical cluster up to date; cancels and evictions it knows of already."""
-        planner, now_us = self.hub.planner, self.hub.now_us()
+        planner, now_us = self.known.planner, self.known.now_us()
         phase = planner.state.phase_of(job.number)
         if phase.ended or outcome in (Meaning.AGAIN, Meaning.CANCELLED):
             return []
@@ -306,8 +306,7 @@ class Ending:
 
     async def close(self, job: Job, state: str, facts: list[Fact], live: Live | None = None) -> None:
         """The job has ended; this is the last that is written of it."""
-        hub = self.hub
-        job.state, job.end_us, job.end_wall = state, hub.now_us(), hub.clock.wall_s()
+        job.state, job.end_us, job.end_wall = state, self.known.now_us(), self.known.clock.wall_s()
         columns: dict[str, Any] = {
             "state": state,
             "end_us": job.end_us,
@@ -317,21 +316,20 @@ class Ending:
             "reason": None if job.reason is None else msgspec.json.encode(job.reason),
             "ledger": msgspec.json.encode(job.ledger) if job.ledger else None,
             "progress": None if job.progress is None else msgspec.json.encode(job.progress),
-            "memory": remember(job, hub.planner.state.date_of(job.number)),
+            "memory": remember(job, self.known.planner.state.date_of(job.number)),
         }
         dropped = [] if live is None else [DropRun(live.run)]
-        await hub.commit(UpdateJob(job.id, **columns), *dropped, facts=facts)
-        hub.tell_end(job)
-        hub.trouble.forget(job.id)
+        await self.pen.commit(UpdateJob(job.id, **columns), *dropped, facts=facts)
+        self.errands.tell_end(job)
+        self.known.trouble.forget(job.id)
         self.on_ended(job)
 
     async def _quarantine(self, job: Job, live: Live) -> None:
         """Processes that SIGKILL does not end: the job has ended, and its devices are nobody's until they are gone."""
-        hub = self.hub
         log.error("job %d: processes survive SIGKILL; its devices are quarantined", job.id)
         devices = {device for member in live.members.values() for device, _ in member.devices}
         self.stuck[live.run] = devices
-        hub.occupancy.closed.update(dict.fromkeys(devices, f"{QUARANTINED} after job {job.id}"))
+        self.known.occupancy.closed.update(dict.fromkeys(devices, f"{QUARANTINED} after job {job.id}"))
         if live.failure is None:
             live.failure = {"rank": None, "why": "its processes survive SIGKILL; see phalanx nodes"}
         job.restarts_left = 0
@@ -340,9 +338,9 @@ class Ending:
     def _end_quarantine(self, run: str) -> None:
         """They are gone after all."""
         for device in self.stuck.pop(run, ()):
-            if self.hub.occupancy.closed.get(device, "").startswith(QUARANTINED):
-                del self.hub.occupancy.closed[device]
-        self.hub.spawn(self.hub.look_at_devices())
+            if self.known.occupancy.closed.get(device, "").startswith(QUARANTINED):
+                del self.known.occupancy.closed[device]
+        self.errands.spawn(self.processes.look_at_devices())
 
 
 def ended_well(live: Live) -> bool:

@@ -20,9 +20,10 @@ from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.calibration import Calibration
+from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.gates_ahead import list_gates
-from phalanx.frontends.host.core.hub import Hub, log
 from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.lengths import UNSAID, Lengths, Said, measure_left, measure_whole
 from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
 from phalanx.frontends.host.core.predict import Predictions
@@ -79,7 +80,7 @@ class Forecaster:
 
     def __init__(
         self,
-        hub: Hub,
+        known: Knowledge,
         predictions: Predictions,
         *,
         meter: Callable[[], float] = time.thread_time,
@@ -87,7 +88,8 @@ class Forecaster:
         patience_s: float = PATIENCE_S,
     ) -> None:
         """`meter` tells the processor time of the thread that asks it."""
-        self.hub, self.predictions = hub, predictions
+        self.known = known
+        self.predictions = predictions
         self.meter, self.budget_s, self.patience_s = meter, budget_s, patience_s
         self.calibration = Calibration()
         self._told: dict[int, list[AddEstimate]] = {}  # by job that waits: what was written down of it
@@ -110,7 +112,7 @@ class Forecaster:
     async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
         answer = self._fit(wanted)
-        if answer is None and is_crowded(self.hub):
+        if answer is None and is_crowded(self.known):
             # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
             answer = self._wide
             if not self._crowd_waits:
@@ -121,14 +123,14 @@ class Forecaster:
             await asyncio.wait({looking}, timeout=self.patience_s)
             found = looking.done() and not looking.cancelled() and looking.exception() is None
             answer = looking.result() if found else self._wide
-        old = answer.seen is None or self.hub.now_us() - answer.at_us >= STALE_US
+        old = answer.seen is None or self.known.now_us() - answer.at_us >= STALE_US
         return {} if old else self._choose(answer, wanted)
 
     def note_start(self, job: Job, live: Live) -> None:
         """It runs: how far off was what was said of it last? Only first attempts are foreseen."""
         expected = self._narrow.forecasts.get(job.id) or self._wide.forecasts.get(job.id)
         if expected is not None and live.attempt == 1 and live.started_us is not None:
-            self.hub.meters.count_eta_error((live.started_us - expected.at_us) / 1e6)
+            self.known.meters.count_eta_error((live.started_us - expected.at_us) / 1e6)
         for each in self._told.pop(job.id, ()):
             if live.attempt == 1 and live.started_us is not None:
                 self.calibration.judge(each.low_us, each.high_us, live.started_us)
@@ -156,7 +158,7 @@ class Forecaster:
         return looking
 
     def _choose(self, answer: ForecastAnswer, wanted: Collection[int] | None) -> dict[int, Forecast]:
-        now_us = self.hub.now_us()
+        now_us = self.known.now_us()
         chosen = answer.forecasts if wanted is None else {job: answer.forecasts.get(job) for job in wanted}
         return {job: _not_before(each, now_us) for job, each in chosen.items() if each is not None}
 
@@ -176,23 +178,23 @@ class Forecaster:
     def record(self, job: Job, forecast: Forecast) -> AddEstimate:
         """The estimate as it is written down, so that it can be judged later."""
         at_us, low_us, high_us = forecast.at_us, forecast.low_us, forecast.high_us
-        return AddEstimate(job.id, self.hub.now_us(), at_us, low_us, high_us, forecast.predicted)
+        return AddEstimate(job.id, self.known.now_us(), at_us, low_us, high_us, forecast.predicted)
 
     def _record_all(self, forecasts: Mapping[int, Forecast]) -> None:
         """Hand estimates to whoever writes them down: the first of a job, and later ones as its start comes nearer."""
-        hub, now_us = self.hub, self.hub.now_us()
+        now_us = self.known.now_us()
         changes = []
         for job, forecast in forecasts.items():
             due_us = self._recorded.get(job, 0)
-            known = hub.register.by_id[job]
+            known = self.known.register.by_id[job]
             # What a person named is no forecast: whoever begins at 18:30 does.
             if now_us >= due_us and forecast.at_us - now_us >= NOT_A_WAIT_US and known.gates <= OPENED_BY_OTHERS:
                 changes.append(self.record(known, forecast))
                 self._told.setdefault(job, []).append(changes[-1])
                 self._recorded[job] = now_us + max(RECORD_EVERY_US, (forecast.at_us - now_us) // 4)
-        if len(self._recorded) > 2 * len(hub.register.by_id) + 100:
-            self._recorded = {job: due for job, due in self._recorded.items() if job in hub.register.by_id}
-            self._told = {job: told for job, told in self._told.items() if job in hub.register.by_id}
+        if len(self._recorded) > 2 * len(self.known.register.by_id) + 100:
+            self._recorded = {job: due for job, due in self._recorded.items() if job in self.known.register.by_id}
+            self._told = {job: told for job, told in self._told.items() if job in self.known.register.by_id}
         if changes:
             self.on_estimates(changes)
 
@@ -216,65 +218,65 @@ class Forecaster:
             return False
         if answer.asked is not None and (wanted is None or not answer.asked | answer.forecasts.keys() >= set(wanted)):
             return False
-        now_us = self.hub.now_us()
+        now_us = self.known.now_us()
         age_us = now_us - answer.at_us
         # Somebody was to end by now and nothing has happened: who is late is expected later, and not any moment.
-        if answer.version == self.hub.planner.version and now_us < answer.ends_us:
+        if answer.version == self.known.planner.version and now_us < answer.ends_us:
             return age_us < STALE_US
         return age_us < min(PAUSE_MOST_US, PAUSE_FACTOR * answer.cost_us)
 
     # ------------------------------------------------------------------ looking
 
     async def _look(self, wanted: Collection[int] | None) -> ForecastAnswer:
-        hub = self.hub
         self.looks += 1
-        version, began_s = hub.planner.version, self.meter()
+        version, began_s = self.known.planner.version, self.meter()
         numbers = None if wanted is None else self._numbers(wanted)
         self._ground = None  # as of now: in a copy of a while ago nobody has grown older
         ground = self.ground(numbers or ())
         numbers = None if numbers is None else numbers & set(ground.kept)
         here_s = self.meter() - began_s
         looks, there_s = await asyncio.to_thread(self.look, ground, numbers)
-        told, by_number = self.tell(ground.lengths, looks), hub.register.by_number
+        told, by_number = self.tell(ground.lengths, looks), self.known.register.by_number
         found = {by_number[number].id: each for number, each in told.items() if number in by_number}
         self._record_all(found)
         cost_us = round((here_s + there_s) * 1e6)
         asked = None if wanted is None else frozenset(wanted)
         ends_us = ground.state.now_us + ground.lengths.good_for_us()
-        return ForecastAnswer(found, looks.middle, version, hub.now_us(), cost_us, ends_us, asked)
+        return ForecastAnswer(found, looks.middle, version, self.known.now_us(), cost_us, ends_us, asked)
 
     def _numbers(self, wanted: Collection[int]) -> set[int]:
         """Gangs whose start can be seen at all: nobody knows when a person opens a gate, or when a mate ends."""
-        jobs = (self.hub.register.by_id.get(job) for job in wanted)
+        jobs = (self.known.register.by_id.get(job) for job in wanted)
         return {job.number for job in jobs if job is not None and not job.ended and job.gates <= OPENS_BY_ITSELF}
 
     def ground(self, keep: Collection[int]) -> ForecastInput:
         """A copy of the cluster that several may look from, and nobody may change."""
         known, wanted = self._ground, frozenset(keep)
-        if known is None or (known.version, known.keep) != (self.hub.planner.version, wanted):
+        if known is None or (known.version, known.keep) != (self.known.planner.version, wanted):
             known = self._ground = self.prepare(wanted)
         return known
 
     def prepare(self, keep: Collection[int], most: int = KEPT_MOST) -> ForecastInput:
         """Copy the cluster as it is now; `keep`: gangs that matter whatever their place in the line."""
-        hub = self.hub
-        state = clone_state(hub.planner.state)
-        state.advance_to(hub.now_us())
-        gates, numbers = list_gates(hub, state), state.number_by_name
+        state = clone_state(self.known.planner.state)
+        state.advance_to(self.known.now_us())
+        gates, numbers = list_gates(self.known, state), state.number_by_name
         begin = sorted((at_us, numbers[name]) for name, at_us in gates.begins_us.items())
         # Whoever goes through a gate before one that matters matters as much; of one far back nothing is told.
         near = {number: gates.find_before(state, number) for number in keep}
         wanted = {number for number, before in near.items() if len(before) <= most}
         before = {other for number in wanted for other in near[number]}
-        kept = thin_out(state, hub.planner.policy, {*wanted, *before, *(number for _, number in begin[:most])}, most)
-        gates = list_gates(hub, state)  # without those who were dropped
-        return ForecastInput(state, self.measure(state, kept), gates, kept, hub.planner.version, frozenset(keep))
+        kept = thin_out(
+            state, self.known.planner.policy, {*wanted, *before, *(number for _, number in begin[:most])}, most
+        )
+        gates = list_gates(self.known, state)  # without those who were dropped
+        return ForecastInput(state, self.measure(state, kept), gates, kept, self.known.planner.version, frozenset(keep))
 
     def look(self, ground: ForecastInput, wanted: Collection[int] | None) -> tuple[Looks, float]:
         """In another thread: all looks, and what they cost."""
         began_s = self.meter()
-        most_s = min(self.budget_s, CROWD_BUDGET_S) if wanted is not None and is_crowded(self.hub) else self.budget_s
-        looks = look_often(ground, self.hub.planner.policy, wanted, self.meter, most_s)
+        most_s = min(self.budget_s, CROWD_BUDGET_S) if wanted is not None and is_crowded(self.known) else self.budget_s
+        looks = look_often(ground, self.known.planner.policy, wanted, self.meter, most_s)
         ground.seen = looks.middle
         return looks, self.meter() - began_s
 
@@ -283,7 +285,7 @@ class Forecaster:
     def measure(self, state: State, waiting: Iterable[int]) -> Lengths:
         """How long everybody runs who matters."""
         lengths = Lengths()
-        by_number = self.hub.register.by_number
+        by_number = self.known.register.by_number
         for number in waiting:
             job = by_number.get(number)
             if job is not None:
@@ -292,7 +294,7 @@ class Forecaster:
         for number, job in by_number.items():
             if state.phase_of(number) is Phase.RUNNING:
                 age_us, left_us = state.now_us - state.start_of(number), ends[number] - state.now_us
-                said = _said(job, _left_by_progress(job, self.hub.now_us()))
+                said = _said(job, _left_by_progress(job, self.known.now_us()))
                 lengths.source[number], lengths.left[number] = measure_left(self.predictions, said, age_us, left_us)
                 if lengths.source[number] == "stated" and state.end_of(number) <= state.now_us:
                     lengths.source[number] = "overdue"
@@ -300,7 +302,7 @@ class Forecaster:
 
     def measure_whole(self, lengths: Lengths, number: int, job: Job) -> None:
         """How long a waiting job runs."""
-        default_us = self.hub.planner.state.default_walltime_us
+        default_us = self.known.planner.state.default_walltime_us
         lengths.source[number], lengths.whole[number] = measure_whole(self.predictions, _said(job), default_us)
 
     # ------------------------------------------------------------------ telling
@@ -314,7 +316,7 @@ class Forecaster:
 
     def say_cause(self, cause: StartCause, lengths: Lengths) -> str:
         """What a start hangs on, in words."""
-        other = self.hub.register.by_number.get(cause.gang)
+        other = self.known.register.by_number.get(cause.gang)
         if other is None:
             return ""
         verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
@@ -327,9 +329,9 @@ class Forecaster:
         return f"when {other.id} ({other.name}){first} {verb}{ground}"
 
 
-def is_crowded(hub: Hub) -> bool:
+def is_crowded(known: Knowledge) -> bool:
     """Whether so many wait that a question about one of them has to be cheap."""
-    return hub.planner.state.count_waiting() > CROWD
+    return known.planner.state.count_waiting() > CROWD
 
 
 def _log_failure(looking: asyncio.Future[ForecastAnswer]) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from phalanx.control.gates import GATE_ARRAY, GATE_BEGIN, GATE_SINGLETON, GateLine, Gates
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.knowledge import Knowledge
 
 
-def list_gates(hub: Hub, state: State) -> Gates:
+def list_gates(known: Knowledge, state: State) -> Gates:
     """Of everybody in this state, a copy perhaps, that has not ended there."""
-    bounds = hub.settings.user_bounds.items()
+    bounds = known.settings.user_bounds.items()
     of = {user: bound.max_running for user, bound in bounds if bound.max_running is not None}
-    gates = Gates(running_max=hub.settings.max_running_per_user, running_max_of=of)
+    gates = Gates(running_max=known.settings.max_running_per_user, running_max_of=of)
     lines: dict[tuple[str, str], GateLine] = {}
-    for job in hub.register:
+    for job in known.register:
         if not job.ended and 0 <= job.number < len(state.gangs) and not state.phase_of(job.number).ended:
             _note(gates, lines, job, waits=state.phase_of(job.number) is Phase.PENDING)
     gates.lines = list(lines.values())

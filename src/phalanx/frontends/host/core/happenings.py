@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.pen import Pen
 from phalanx.frontends.host.messages import Happening
 from phalanx.frontends.host.ports import Caller
 
@@ -39,30 +40,30 @@ def seen_by(data: dict[str, Any], *, reads: bool) -> dict[str, Any]:
     return data if reads else {key: value for key, value in data.items() if key in PUBLIC}
 
 
-async def follow(hub: Hub, caller: Caller, since: int) -> AsyncIterator[Happening]:
+async def follow(known: Knowledge, pen: Pen, caller: Caller, since: int) -> AsyncIterator[Happening]:
     """Everything that happens, from a sequence number on."""
     waiting: asyncio.Queue[Happening] = asyncio.Queue()
     listener = waiting.put_nowait
     # Before the store is read: what happens meanwhile is then seen twice, and told once.
-    hub.listeners.append(listener)
+    pen.listeners.append(listener)
     try:
         last = since
-        for record in hub.store.events(since=since, limit=100_000) if since >= 0 else ():
+        for record in known.store.events(since=since, limit=100_000) if since >= 0 else ():
             last = max(last, record.seq)
             data = msgspec.json.decode(record.data) if record.data else {}
-            told = Happening(record.seq, hub.iso(record.wall), record.job or 0, record.event, data)
-            yield _show_to(hub, caller, told)
+            told = Happening(record.seq, known.iso(record.wall), record.job or 0, record.event, data)
+            yield _show_to(known, caller, told)
         while waiting.qsize() < EVENTS_BEHIND_MOST:
             happening = await waiting.get()
             if happening.seq == 0 or happening.seq > last:
-                yield _show_to(hub, caller, happening)
+                yield _show_to(known, caller, happening)
     finally:
-        hub.listeners.remove(listener)
+        pen.listeners.remove(listener)
 
 
-def _show_to(hub: Hub, caller: Caller, happening: Happening) -> Happening:
+def _show_to(known: Knowledge, caller: Caller, happening: Happening) -> Happening:
     """Of others' jobs one sees that something happened, not what their logs say."""
-    job = hub.register.by_id.get(happening.job)
+    job = known.register.by_id.get(happening.job)
     if caller.admin or (job is not None and caller.may_act_on(job.uid)):
         return happening
     kept = seen_by(happening.data, reads=False)

@@ -28,6 +28,9 @@ TIME: Final = Purpose.TIME
 FAIL: Final = Purpose.FAIL
 MOVE: Final = Purpose.MOVE
 
+#: An ended job stays in memory for so long.
+LINGER_US: Final = 600_000_000
+
 
 @dataclass(slots=True)
 class Member:

@@ -12,7 +12,8 @@ from typing import Final
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempts import Attempts
 from phalanx.frontends.host.core.ceilings import Ceilings
-from phalanx.frontends.host.core.hub import Hub
+from phalanx.frontends.host.core.errands import Errands
+from phalanx.frontends.host.core.knowledge import Knowledge
 
 #: The loop looks at the clock at least so often: a machine that slept has timers that are due.
 NAP_S: Final = 5.0
@@ -27,50 +28,50 @@ SETTLE_S: Final = 0.5
 class Pacing:
     """Naps, passes and rests; everything happens in the one task that calls `turn` again and again."""
 
-    def __init__(self, hub: Hub, admission: Admission, attempts: Attempts) -> None:
+    def __init__(self, known: Knowledge, errands: Errands, admission: Admission, attempts: Attempts) -> None:
         """No pass yet."""
-        self.hub, self.admission, self.attempts = hub, admission, attempts
-        self.ceilings = Ceilings(hub, admission)
+        self.known, self.errands = known, errands
+        self.admission, self.attempts = admission, attempts
+        self.ceilings = Ceilings(self.known, admission)
         self._planned = asyncio.Condition()
         self._passes = 0
         self._wake_at_us: int | None = None
         self._rest_until_s = 0.0
-        hub.agenda.on_sooner = hub.wake.set  # the nap was measured by what was due before
+        self.errands.agenda.on_sooner = self.errands.wake.set  # the nap was measured by what was due before
 
     async def turn(self) -> None:
         """Nap until something happens or is due, do what is due, and plan if that could change the plan."""
-        hub = self.hub
-        due = [at for at in (hub.agenda.next_us(), self._wake_at_us) if at is not None]
-        nap_s = NAP_S if not due else min(NAP_S, max(0.0, (min(due) - hub.now_us()) / 1e6))
-        if not hub.wake.is_set():
+        due = [at for at in (self.errands.agenda.next_us(), self._wake_at_us) if at is not None]
+        nap_s = NAP_S if not due else min(NAP_S, max(0.0, (min(due) - self.known.now_us()) / 1e6))
+        if not self.errands.wake.is_set():
             try:
                 async with asyncio.timeout(nap_s):
-                    await hub.wake.wait()
+                    await self.errands.wake.wait()
             except TimeoutError:
                 pass
-        hub.wake.clear()
-        hub.agenda.run_due(hub.now_us())
-        woken = self._wake_at_us is not None and self._wake_at_us <= hub.now_us()
+        self.errands.wake.clear()
+        self.errands.agenda.run_due(self.known.now_us())
+        woken = self._wake_at_us is not None and self._wake_at_us <= self.known.now_us()
         self.admission.drain()
-        if hub.dirty or woken:
+        if self.errands.dirty or woken:
             rest_s = self._rest_until_s - asyncio.get_running_loop().time()
             if rest_s > 0:
-                await hub.clock.sleep(rest_s)
+                await self.known.clock.sleep(rest_s)
                 self.admission.drain()
             await self._plan()
 
     async def _plan(self) -> None:
         """One planning pass, and everything that follows from it."""
-        hub, loop = self.hub, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         # Before the pass and not after it: what happens while it is carried out is for the next one.
-        hub.dirty = False
+        self.errands.dirty = False
         began = loop.time()
         self.ceilings.keep()
-        hub.planner.taken = hub.occupancy.taken()
-        acts = hub.planner.plan(hub.now_us())
+        self.known.planner.taken = self.known.occupancy.taken()
+        acts = self.known.planner.plan(self.known.now_us())
         self._wake_at_us = acts.wake_at_us
         took_s = loop.time() - began
-        hub.meters.count_cycle(took_s, "decided" if acts.done else "settled")
+        self.known.meters.count_cycle(took_s, "decided" if acts.done else "settled")
         doomed, self.admission.doomed = self.admission.doomed, []
         await self.attempts.on_plan(acts, doomed)
         self.attempts.starting.reseat()
@@ -85,7 +86,7 @@ class Pacing:
     async def settle(self) -> None:
         """Until a pass has seen everything that happened before now."""
         self.admission.drain()
-        if not self.hub.dirty:
+        if not self.errands.dirty:
             return
         target = self._passes + 1
         try:

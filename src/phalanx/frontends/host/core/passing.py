@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from phalanx.control.gates import OPENED_BY_OTHERS
 from phalanx.control.queue_view import Filler, list_fillers
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.messages import Passing
 from phalanx.model.reason import Code
@@ -29,16 +29,17 @@ _FILLING: Final = (Code.NONE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, 
 class Passers:
     """Says who passes whom, by what is foreseen and what the engine orders by."""
 
-    def __init__(self, hub: Hub, rows: Rows) -> None:
+    def __init__(self, known: Knowledge, rows: Rows) -> None:
         """Knows nothing of its own."""
-        self.hub, self.rows = hub, rows
+        self.known = known
+        self.rows = rows
 
     def find(self, job: Job, starts: Mapping[int, int], ahead: Iterable[int]) -> tuple[list[Passing], Passing | None]:
         """Who will pass a job, and who fills before it by right.
 
         `starts`: those expected before its own, with when; `ahead`: those whose turn comes before its turn.
         """
-        planner, by_number = self.hub.planner, self.hub.register.by_number
+        planner, by_number = self.known.planner, self.known.register.by_number
         fillers = list_fillers(planner.state, planner.policy)
         mine = fillers.get(job.number)
         if mine is None:  # behind a gate: it has no turn that anybody could pass
@@ -52,13 +53,13 @@ class Passers:
                 continue
             if filler is None:  # its turn comes when its gate opens, and that is foreseen
                 words = _COMES_UP if other.gates & OPENED_BY_OTHERS else _OPENS
-                groups.setdefault((self.hub.planner.policy.fill, words), []).append(other)
+                groups.setdefault((self.known.planner.policy.fill, words), []).append(other)
                 continue
             by_tier = self._fills_by_tier(filler, mine)
             if number in reserved:
                 # Whoever is ahead has its reservation in its turn; of one behind, it was found to delay nobody.
                 if number not in before:
-                    groups.setdefault((self.hub.planner.policy.fill, _OWN_START), []).append(other)
+                    groups.setdefault((self.known.planner.policy.fill, _OWN_START), []).append(other)
             elif number not in before or (by_tier and other.number > job.number):
                 why = self._rule(filler, mine, at_us, reserved.get(job.number), by_tier=by_tier)
                 groups.setdefault(why, []).append(other)
@@ -67,20 +68,20 @@ class Passers:
         return passing, self._fills_after(job, mine, fillers, reserved, told)
 
     def _fills_by_tier(self, other: Filler, mine: Filler) -> bool:
-        return self.hub.planner.policy.fill == "shortest" and other.tiers < mine.tiers
+        return self.known.planner.policy.fill == "shortest" and other.tiers < mine.tiers
 
     def _rule(
         self, other: Filler, mine: Filler, at_us: int, reserved_us: int | None, *, by_tier: bool
     ) -> tuple[Rule, str]:
         """The rule, and the words behind "will pass"."""
-        fill = self.hub.planner.policy.fill
+        fill = self.known.planner.policy.fill
         if by_tier:
             return "tier", f"queue '{other.queue}' is below its guarantee, and '{mine.queue}' is not (fill by tier)"
         shorter = "shorter" if fill == "shortest" and other.length_us < mine.length_us else ""
         if reserved_us is None:
             where = "" if shorter else "fits where this job does not"
         else:
-            at = due(self.hub.wall_at(reserved_us), self.hub.clock.wall_s())
+            at = due(self.known.wall_at(reserved_us), self.known.clock.wall_s())
             ends = at_us + other.length_us <= reserved_us
             where = f"done before this job's reservation {at}" if ends else f"beside this job's reservation {at}"
         return fill, f"{', and '.join(part for part in (shorter, where) if part)} (fill: {fill})"
@@ -91,7 +92,7 @@ class Passers:
         """Of one that could only fill: who fills before it, whatever their lengths."""
         if not reserved or job.number in reserved:
             return None
-        by_number, reasons = self.hub.register.by_number, self.rows.explained().reasons
+        by_number, reasons = self.known.register.by_number, self.rows.explained().reasons
         rivals = [
             (by_number[number], filler)
             for number, filler in fillers.items()

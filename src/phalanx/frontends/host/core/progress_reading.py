@@ -8,8 +8,9 @@ import sys
 from typing import Any, Final
 
 from phalanx.frontends.host.core.books import Books
-from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.launching.log_reading import read_log
 
 READ_EVERY_S: Final = 5.0
@@ -65,17 +66,18 @@ class Matcher:
 class ProgressReader:
     """Looks into the logs of running jobs that asked for it."""
 
-    def __init__(self, hub: Hub, books: Books) -> None:
+    def __init__(self, known: Knowledge, books: Books) -> None:
         """Nothing was read yet."""
-        self.hub, self.books, self._matcher = hub, books, Matcher()
+        self.known = known
+        self.books, self._matcher = books, Matcher()
         self._offsets: dict[str, int] = {}
 
     async def run(self) -> None:
         """For as long as the daemon lives."""
         try:
             while True:
-                await self.hub.clock.sleep(READ_EVERY_S)
-                for job in [job for job in self.hub.register if job.regex and job.live is not None]:
+                await self.known.clock.sleep(READ_EVERY_S)
+                for job in [job for job in self.known.register if job.regex and job.live is not None]:
                     await self._try(job)
         finally:
             self._matcher.close()
@@ -93,7 +95,7 @@ class ProgressReader:
 
     async def _read(self, job: Job, live: Live) -> None:
         offset = self._offsets.get(live.run, 0)
-        path = self.hub.runs / live.run
+        path = self.known.runs / live.run
         data, following, _ = await asyncio.to_thread(read_log, path, 0, offset, _PIECE, None)
         whole = data.rfind(b"\n") + 1
         self._offsets[live.run] = following - (len(data) - whole)

@@ -7,8 +7,10 @@ from typing import Final
 import msgspec
 
 from phalanx.frontends.host.core.admission import Admission
-from phalanx.frontends.host.core.hub import LINGER_US, Hub, log
-from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.errands import log
+from phalanx.frontends.host.core.jobs import LINGER_US, Job
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.pen import Pen
 from phalanx.frontends.host.ports import Refused
 from phalanx.frontends.host.store import JobRecord, UpdateJob
 from phalanx.model.gang import Gang
@@ -18,14 +20,14 @@ RECENT_MOST: Final = 2000
 _BLANK: Final = b'{"members":1,"each":{"gpu":1}}'
 
 
-async def read_back(hub: Hub, admission: Admission, record: JobRecord) -> Job | None:
+async def read_back(known: Knowledge, pen: Pen, admission: Admission, record: JobRecord) -> Job | None:
     """The job as it waits again; None if it could not be read, and then it has failed, and both is said.
 
     The store has looked at types and at JSON. What is left is JSON that says something that nobody could have
     submitted: a flipped bit in a word.
     """
     try:
-        job = admission.make(record, _read_gang(hub, record))
+        job = admission.make(record, _read_gang(known, record))
         job.ledger = dict(msgspec.json.decode(record.ledger)) if record.ledger else {}
         job.progress = msgspec.json.decode(record.progress) if record.progress else None
     except Exception as bad:  # noqa: BLE001 - whatever is wrong with one row, the others are read
@@ -38,20 +40,20 @@ async def read_back(hub: Hub, admission: Admission, record: JobRecord) -> Job | 
             state="failed",
             gang=_BLANK,  # who asks about it later must be able to read it
             options=b"{}",
-            end_us=hub.now_us(),
-            end_wall=hub.clock.wall_s(),
+            end_us=known.now_us(),
+            end_wall=known.clock.wall_s(),
             failure=msgspec.json.encode(failure),
             reason=msgspec.json.encode(("Failed", why)),
         )
-        await hub.commit(ended, facts=[(record.id, "fail", failure)])
+        await pen.commit(ended, facts=[(record.id, "fail", failure)])
         return None
     job.state = "pending"
     return job
 
 
-def read_ended(hub: Hub, admission: Admission, record: JobRecord) -> Job:
+def read_ended(known: Knowledge, admission: Admission, record: JobRecord) -> Job:
     """A job that has ended, as it was."""
-    job = admission.make(record, hub.intake.read_gang(record.gang))
+    job = admission.make(record, known.intake.read_gang(record.gang))
     job.end_us, job.end_wall, job.exit_code = record.end_us, record.end_wall, record.exit_code
     job.failure = msgspec.json.decode(record.failure) if record.failure else None
     told = msgspec.json.decode(record.reason) if record.reason else None
@@ -61,23 +63,23 @@ def read_ended(hub: Hub, admission: Admission, record: JobRecord) -> Job:
     return job
 
 
-def read_recent(hub: Hub, admission: Admission) -> list[Job]:
+def read_recent(known: Knowledge, admission: Admission) -> list[Job]:
     """Jobs that ended so short a while ago that they are in memory still, in order of arrival."""
     found = []
-    for record in hub.store.ended(max(0, hub.now_us() - LINGER_US), limit=RECENT_MOST):
+    for record in known.store.ended(max(0, known.now_us() - LINGER_US), limit=RECENT_MOST):
         try:
-            found.append(read_ended(hub, admission, record))
+            found.append(read_ended(known, admission, record))
         except Exception as bad:  # noqa: BLE001 - as above; of one that has ended nothing more is at stake
             log.info("job %d, which has ended, cannot be read any more: %s", record.id, bad)
     return sorted(found, key=lambda job: job.id)
 
 
-def _read_gang(hub: Hub, record: JobRecord) -> Gang:
+def _read_gang(known: Knowledge, record: JobRecord) -> Gang:
     try:
-        return hub.intake.read_gang(record.gang)
+        return known.intake.read_gang(record.gang)
     except Refused as bad:  # its queue is gone from the settings, for example
         log.error("job %d cannot be read any more: %s", record.id, bad)
-        return hub.intake.read_gang(_without_queue(record.gang))
+        return known.intake.read_gang(_without_queue(record.gang))
 
 
 def _without_queue(gang: bytes) -> bytes:

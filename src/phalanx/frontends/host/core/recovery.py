@@ -16,8 +16,10 @@ import msgspec
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import RECALLED, Duty, OnDisk, Remnant
 from phalanx.frontends.host.core.ending import Ending, ended_well
-from phalanx.frontends.host.core.hub import LINGER_US, Fact, Hub, log
-from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, MOVE, TIME, Job, Live, Member, recall_date
+from phalanx.frontends.host.core.errands import log
+from phalanx.frontends.host.core.jobs import CANCEL, EVICT, FAIL, LINGER_US, MOVE, TIME, Job, Live, Member, recall_date
+from phalanx.frontends.host.core.means import Means
+from phalanx.frontends.host.core.pen import Fact
 from phalanx.frontends.host.core.reading_back import read_back, read_recent
 from phalanx.frontends.host.core.seatmap import join_seats
 from phalanx.frontends.host.core.starting import Starting
@@ -32,37 +34,37 @@ from phalanx.frontends.host.store.run_mending import UNTOLD
 class Recovery:
     """One pass over everything that is on disk."""
 
-    def __init__(self, hub: Hub, admission: Admission, starting: Starting, ending: Ending) -> None:
+    def __init__(self, means: Means, admission: Admission, starting: Starting, ending: Ending) -> None:
         """Nothing was looked at yet."""
-        self.hub, self.admission, self.starting, self.ending = hub, admission, starting, ending
+        self.known, self.pen, self.errands, self.processes = means.known, means.pen, means.errands, means.processes
+        self.admission, self.starting, self.ending = admission, starting, ending
         self.adopted = self.requeued = self.ended = self.strays = 0
 
     async def run(self) -> None:
         """Bring every job back to where it really is."""
-        hub = self.hub
-        found = {each.run: each for each in await hub.launcher.find()}
-        rows = {record.run: record for record in hub.store.runs()}
+        found = {each.run: each for each in await self.processes.launcher.find()}
+        rows = {record.run: record for record in self.known.store.runs()}
         doomed: list[int] = []
         stopping = []
-        recent = deque(read_recent(hub, self.admission))
-        for record in hub.store.jobs():
+        recent = deque(read_recent(self.known, self.admission))
+        for record in self.known.store.jobs():
             if record.state == "stopping":
                 stopping.append(record)
             self._keep_before(record.id, recent)
             self.admission.newest = max(self.admission.newest, record.id)
-            job = await read_back(hub, self.admission, record)
+            job = await read_back(self.known, self.pen, self.admission, record)
             if job is None:
                 continue
             self._note_ended_dependencies(job)
             doomed += self.admission.enter(job)
             verdict = recall_date(record, job.number)
             if verdict is not None:
-                hub.planner.note_date(verdict)
+                self.known.planner.note_date(verdict)
             if job.pin is not None:
-                hub.planner.pin(hub.now_us(), job.number, job.pin)
+                self.known.planner.pin(self.known.now_us(), job.number, job.pin)
         self._keep_before(self.admission.newest + 1, recent)
         running = {run.job for run in rows.values()}
-        known = hub.register.by_id
+        known = self.known.register.by_id
         lost = [known[record.id] for record in stopping if record.id not in running and record.id in known]
         for name, run in rows.items():
             await self._settle(run, found.pop(name, None))
@@ -73,7 +75,7 @@ class Recovery:
         await self.ending.cancel_others(doomed)
         log.info(
             "recovered: %d jobs, %d adopted, %d to start again, %d ended meanwhile, %d strays",
-            *(sum(not job.ended for job in hub.register), self.adopted, self.requeued, self.ended, self.strays),
+            *(sum(not job.ended for job in self.known.register), self.adopted, self.requeued, self.ended, self.strays),
         )
 
     def _keep_before(self, number: int, recent: deque[Job]) -> None:
@@ -83,29 +85,27 @@ class Recovery:
 
     def _keep_for_now(self, job: Job) -> None:
         """It ended a short while ago: people look for it where it was before the restart."""
-        hub = self.hub
-        hub.register.add(job)
+        self.known.register.add(job)
         # Whoever names it from now on finds it here, and the engine, which has never seen it, would wait for its end.
-        hub.planner.note_ended(job.gang.name, well=job.state == "completed")
-        hub.agenda.at((job.end_us or job.submit_us) + LINGER_US, lambda: hub.register.forget(job))
+        self.known.planner.note_ended(job.gang.name, well=job.state == "completed")
+        self.errands.agenda.at((job.end_us or job.submit_us) + LINGER_US, lambda: self.known.register.forget(job))
 
     def _note_ended_dependencies(self, job: Job) -> None:
         """What it waits for may have ended before: then it is not among those that come back."""
         for name in job.gang.after.names:
-            stored = self.hub.store.job(int(name)) if name.isdecimal() else None
+            stored = self.known.store.job(int(name)) if name.isdecimal() else None
             if stored is None or stored.state in ENDED:
                 # One that is forgotten ended well: had it not, this job would have been cancelled with it.
-                self.hub.planner.note_ended(name, well=stored is None or stored.state == "completed")
+                self.known.planner.note_ended(name, well=stored is None or stored.state == "completed")
 
     # ------------------------------------------------------------------ one attempt
 
     async def _settle(self, run: RunRecord, found: FoundRun | None) -> None:
-        hub = self.hub
-        job = hub.register.by_id.get(run.job)
+        job = self.known.register.by_id.get(run.job)
         if job is None or job.ended or run.attempt != job.attempt:
             if found is not None:
                 await self._clear(found)
-            await hub.commit(DropRun(run.run))
+            await self.pen.commit(DropRun(run.run))
             return
         live = self._live_of(run)
         intent: dict[str, Any] = msgspec.json.decode(run.intent) if run.intent else {}
@@ -131,25 +131,23 @@ class Recovery:
 
     def _live_of(self, run: RunRecord) -> Live:
         """The attempt as it was written down; devices that are not there any more are nobody's."""
-        return _live_of(run, {device.uuid: device.index for device in self.hub.devices})
+        return _live_of(run, {device.uuid: device.index for device in self.known.devices})
 
     async def _never(self, job: Job, live: Live, found: FoundRun | None) -> None:
         """Nobody passed the gate: it waits again and nothing is charged."""
-        hub = self.hub
         self.requeued += 1
         if found is not None:  # beside: a shim that does not answer must not keep the others waiting
-            hub.spawn(self._drop(live.run))
+            self.errands.spawn(self._drop(live.run))
         if live.purpose == CANCEL:
-            hub.planner.cancel(hub.now_us(), job.number)
+            self.known.planner.cancel(self.known.now_us(), job.number)
             await self.ending.close(job, "cancelled", [(job.id, "cancel", {"by": live.by})], live)
             return
         facts: list[Fact] = [(job.id, "gone", {"why": "the daemon stopped before it began"})]
-        await hub.commit(DropRun(live.run), UpdateJob(job.id, state="pending"), facts=facts)
+        await self.pen.commit(DropRun(live.run), UpdateJob(job.id, state="pending"), facts=facts)
 
     def _take_over(self, job: Job, live: Live, run: RunRecord, found: FoundRun) -> None:
         """It went through the gate: since when, with whom, and where the engine sees it."""
-        hub = self.hub
-        job.start_us = job.start_us if job.start_us is not None else hub.now_us()
+        job.start_us = job.start_us if job.start_us is not None else self.known.now_us()
         told = msgspec.json.decode(run.members) if run.members else {}
         live.started_us = live.saved_us = int(told.get("started_us", job.start_us))
         live.adopted = True
@@ -160,12 +158,11 @@ class Recovery:
         self._seat(job, live)
 
     async def _adopt(self, job: Job, live: Live, found: FoundRun, *, tell: bool) -> None:
-        hub = self.hub
         self.adopted += 1
         over = live.purpose in (CANCEL, TIME, FAIL) or found.lost
         job.live, job.state = live, "stopping" if over else "running"
-        hub.occupancy.take(live, [member for member in live.members.values() if not _left(member)])
-        await hub.commit(hub.put_run(live), UpdateJob(job.id, state=job.state, start_us=job.start_us))
+        self.known.occupancy.take(live, [member for member in live.members.values() if not _left(member)])
+        await self.pen.commit(self.pen.put_run(live), UpdateJob(job.id, state=job.state, start_us=job.start_us))
         for hear in self.starting.on_started:
             hear(job, live)
         for key, message in found.spoke:  # what a member's death means depends on what the others understand
@@ -176,7 +173,7 @@ class Recovery:
             self.ending.note_exit(job, live, key, code, signal, self._tail(live, key) if code != 0 else "")
         self.ending.resizing.resume(job, live)
         if live.purpose is None:  # how far it is was known to the last daemon only
-            await hub.launcher.tell(live.run, None, {"type": "status", "id": f"s{live.attempt}"})
+            await self.processes.launcher.tell(live.run, None, {"type": "status", "id": f"s{live.attempt}"})
 
     def _take_members(self, live: Live, found: FoundRun) -> None:
         """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""
@@ -196,16 +193,15 @@ class Recovery:
 
     def _seat(self, job: Job, live: Live) -> None:
         """The engine sees it where it sits, or sees it wait if it was on its way out for somebody."""
-        hub = self.hub
         roles = {role.name for role in job.gang.roles}  # one whose row was damaged may have members of none
         staying = [member for member in live.members.values() if not member.leaving and member.role in roles]
         if live.purpose in (EVICT, MOVE):
             return
         if staying:
-            seats = join_seats(job.gang, staying, len(hub.devices))
-            hub.planner.seat(hub.now_us(), job.number, seats, live.started_us or 0)
+            seats = join_seats(job.gang, staying, len(self.known.devices))
+            self.known.planner.seat(self.known.now_us(), job.number, seats, live.started_us or 0)
         if live.purpose == CANCEL:
-            hub.planner.cancel(hub.now_us(), job.number)
+            self.known.planner.cancel(self.known.now_us(), job.number)
 
     async def _over(self, job: Job, live: Live, run: RunRecord, found: FoundRun | None, *, told: bool) -> None:
         """The attempt has ended while nobody looked."""
@@ -220,7 +216,7 @@ class Recovery:
             member.exited, member.code, member.signal = True, code, signal
             if code != 0 and not member.leaving and live.failure is None and live.purpose is None:
                 live.failure = _failure(member) | {"lines": self._tail(live, key).splitlines()[-20:]}
-        rebooted = run.boot_id != self.hub.boot_id or (found is not None and not found.same_boot)
+        rebooted = run.boot_id != self.processes.boot_id or (found is not None and not found.same_boot)
         if rebooted and not ended_well(live) and live.purpose is None:
             live.failure = {"rank": None, "why": "the machine restarted while it ran", "reboot": True}
             if job.gang.preemptible or job.on_preempt == "requeue":
@@ -228,25 +224,25 @@ class Recovery:
         await self.ending.close_attempt(job, live, told=told)
 
     async def _drop(self, run: str) -> None:
-        await self.hub.launcher.abort(run)
-        await self.hub.launcher.forget(run)
+        await self.processes.launcher.abort(run)
+        await self.processes.launcher.forget(run)
 
     def _tail(self, live: Live, key: int) -> str:
         """The last lines of a member that failed while nobody listened."""
-        data, _, _ = read_log(self.hub.runs / live.run, key, 0, 2048, 20)
+        data, _, _ = read_log(self.known.runs / live.run, key, 0, 2048, 20)
         return data.decode("utf-8", "replace")
 
     async def _clear(self, stray: FoundRun) -> None:
         """A run that nobody knows of: it ends here."""
         if stray.done:  # only its logs are left
-            await self.hub.launcher.forget(stray.run)
+            await self.processes.launcher.forget(stray.run)
             return
         self.strays += 1
         log.error("run %s belongs to no job that is known any more; it is killed", stray.run)
         if stray.alive:
-            await self.hub.launcher.stop(stray.run, None, "KILL", 0.0)
+            await self.processes.launcher.stop(stray.run, None, "KILL", 0.0)
         else:
-            await self.hub.launcher.forget(stray.run)
+            await self.processes.launcher.forget(stray.run)
 
 
 def read_row(run: RunRecord, *, unwanted: bool) -> OnDisk:

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from phalanx.control.queue_view import find_entitled
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.processes import Processes
 from phalanx.frontends.host.core.rows import Rows, least_gpus, seated
 from phalanx.frontends.host.messages import DeviceRow, DeviceUse, NodeRow, QueueRow
 from phalanx.frontends.host.ports import Caller, Device, DeviceReading
@@ -63,15 +64,16 @@ def sum_up(*ledgers: Ledger) -> dict[str, float]:
 class Reports:
     """Answers about everybody."""
 
-    def __init__(self, hub: Hub, rows: Rows) -> None:
+    def __init__(self, known: Knowledge, processes: Processes, rows: Rows) -> None:
         """Knows nothing of its own."""
-        self.hub, self.rows = hub, rows
+        self.known, self.processes = known, processes
+        self.rows = rows
 
     # ------------------------------------------------------------------ queues
 
     def queues(self) -> list[QueueRow]:
         """Every queue with its rights and what it uses; what those below it use is part of that."""
-        columns = self.hub.planner.state.show_queues()
+        columns = self.known.planner.state.show_queues()
         counts = self._count_jobs()
         return [
             QueueRow(
@@ -91,7 +93,7 @@ class Reports:
     def _count_jobs(self) -> dict[tuple[str, str], int]:
         """Jobs that wait and jobs that hold seats, by queue."""
         counts: dict[tuple[str, str], int] = {}
-        for job in self.hub.register:
+        for job in self.known.register:
             if not job.ended:
                 key = job.queue, "pending" if job.state == "pending" else "running"
                 counts[key] = counts.get(key, 0) + 1
@@ -99,24 +101,24 @@ class Reports:
 
     def _amounts(self, units: IntArray, least: int) -> dict[str, Any]:
         """Engine units as people write them; cells below `least` are left out."""
-        kinds = self.hub.planner.state.fleet.kinds
+        kinds = self.known.planner.state.fleet.kinds
         return {kind: _whole(kind, cell) for kind, cell in zip(kinds, units.tolist(), strict=True) if cell >= least}
 
     # ------------------------------------------------------------------ the machine
 
     def nodes(self, watched: Watched) -> list[NodeRow]:
         """The machine with every device, who has it, and who uses it without having asked."""
-        hub, state = self.hub, self.hub.planner.state
+        state = self.known.planner.state
         node, columns = state.fleet.nodes[0], state.show_nodes()
         return [
             NodeRow(
-                name=hub.node,
+                name=self.known.node,
                 resources={kind: _whole(kind, units) for kind, units in node.resources.items()},
                 free=self._amounts(columns.free[0], 0),
                 labels=dict(node.labels),
                 open=bool(columns.open[0] and columns.up[0]),
-                containment=str(getattr(hub.launcher, "containment", "")),
-                devices=[self._device(device, watched) for device in hub.devices],
+                containment=str(getattr(self.processes.launcher, "containment", "")),
+                devices=[self._device(device, watched) for device in self.known.devices],
             )
         ]
 
@@ -150,23 +152,23 @@ class Reports:
     def _list_uses(self, index: int) -> list[DeviceUse]:
         """Everybody who has a part of a device."""
         found = []
-        for run, key in self.hub.occupancy.users(index):
-            job = self.hub.register.by_id.get(int(run.partition(".")[0]))
+        for run, key in self.known.occupancy.users(index):
+            job = self.known.register.by_id.get(int(run.partition(".")[0]))
             if job is not None:
                 lives = (live for live in (job.live, job.next) if live is not None and live.run == run)
                 member = next((live.members[key] for live in lives if key in live.members), None)
-                share = self.hub.occupancy.share(index, run, key) / MILLI
+                share = self.known.occupancy.share(index, run, key) / MILLI
                 place = (None, None) if member is None else (member.rank, member.pid)
                 found.append(DeviceUse(job.id, place[0], job.user, share, place[1]))
         return found
 
     def _device_state(self, index: int, reading: DeviceReading, stranger: Stranger | None) -> DeviceState:
-        closed = self.hub.occupancy.closed.get(index, "")
+        closed = self.known.occupancy.closed.get(index, "")
         if not reading.present:
             return "gone"
         if closed.startswith(QUARANTINED):
             return "quarantined"
-        if self.hub.occupancy.users(index):
+        if self.known.occupancy.users(index):
             return "busy"
         return "stranger" if closed or stranger is not None else "free"
 
@@ -174,13 +176,13 @@ class Reports:
 
     def share(self, caller: Caller) -> dict[str, Any]:
         """How somebody stands, in a sentence and in numbers."""
-        state = self.hub.planner.state
+        state = self.known.planner.state
         snapshot = state.borrow()
         columns = state.show_queues()
         entitled = columns.guarantee  # before anybody has asked for anything
         if snapshot.forms:
-            entitled = find_entitled(state, self.hub.planner.policy)
-        mine = {job.queue for job in self.hub.register if job.uid == caller.uid and not job.ended}
+            entitled = find_entitled(state, self.known.planner.policy)
+        mine = {job.queue for job in self.known.register if job.uid == caller.uid and not job.ended}
         listed = [row for row, name in enumerate(columns.names) if name in mine] or [columns.names.index("default")]
         rows = []
         for row in listed:
@@ -200,17 +202,17 @@ class Reports:
         return {"user": caller.user, "sentence": self._say_share(caller, rows), "queues": rows}
 
     def _say_share(self, caller: Caller, rows: Sequence[Mapping[str, Any]]) -> str:
-        running = [job for job in self.hub.register if job.uid == caller.uid and job.live is not None]
-        waiting = [job for job in self.hub.register if job.uid == caller.uid and job.state == "pending"]
+        running = [job for job in self.known.register if job.uid == caller.uid and job.live is not None]
+        waiting = [job for job in self.known.register if job.uid == caller.uid and job.state == "pending"]
         held = sum(_held(job) for job in running)
-        parts = [f"You hold {number(held)} of {gpus(len(self.hub.devices))} in {_jobs(len(running))}"]
+        parts = [f"You hold {number(held)} of {gpus(len(self.known.devices))} in {_jobs(len(running))}"]
         if waiting:
             asked = sum(least_gpus(job.gang) for job in waiting)
             parts[0] += f", and {_jobs(len(waiting))} wait{'s' if len(waiting) == 1 else ''} for {number(asked)} more"
         for row in rows:
             used, own = (row[key].get(DEVICE_KIND, 0) for key in ("used", "entitled"))
             text = f"queue {row['name']} uses {gpus(used)}"
-            if self.hub.planner.state.show_queues().many:
+            if self.known.planner.state.show_queues().many:
                 place = "below" if used < own else "at" if used == own else "above"
                 effect = {
                     "below": "so its jobs come before those of queues above theirs",
@@ -228,14 +230,14 @@ class Reports:
 
         Counts jobs that ended since then, whole, and jobs that have not ended as far as they are.
         """
-        hub, now_us = self.hub, self.hub.now_us()
+        now_us = self.known.now_us()
         since_us = 0 if since_s is None else max(0, now_us - round(since_s * 1e6))
-        records = hub.store.ended(since_us, limit=RECORDS_MOST)
+        records = self.known.store.ended(since_us, limit=RECORDS_MOST)
         books: list[tuple[Job | JobRecord, Ledger]] = [
             (record, msgspec.json.decode(record.ledger)) for record in records if record.ledger
         ]
-        books += [(job, sum_up(job.ledger, open_ledger(job, now_us))) for job in hub.register if not job.ended]
-        told = tell_books(by, books, since_s, hub.settings.gpu_hour_price)
+        books += [(job, sum_up(job.ledger, open_ledger(job, now_us))) for job in self.known.register if not job.ended]
+        told = tell_books(by, books, since_s, self.known.settings.gpu_hour_price)
         if len(records) == RECORDS_MOST:
             told["warning"] = f"only the last {RECORDS_MOST} jobs were read; ask for a shorter time"
         return told
@@ -244,20 +246,20 @@ class Reports:
 
     def report_eta(self, caller: Caller | None = None) -> dict[str, Any]:
         """Every estimate whose job has started, against what happened; the last ones one by one."""
-        wall_now, now_us = self.hub.clock.wall_s(), self.hub.now_us()
-        iso = self.hub.iso
-        return tell_estimates(self.hub.store.estimates(), lambda at_us: iso(wall_now + (at_us - now_us) / 1e6))
+        wall_now, now_us = self.known.clock.wall_s(), self.known.now_us()
+        iso = self.known.iso
+        return tell_estimates(self.known.store.estimates(), lambda at_us: iso(wall_now + (at_us - now_us) / 1e6))
 
     # ------------------------------------------------------------------ gauges
 
     def figures(self) -> Figures:
         """Numbers for whoever scrapes: gangs, reasons, waits, devices, goodput of what is in memory."""
-        figures, hub = Figures(), self.hub
+        figures = Figures()
         told = self.rows.explained().reasons
-        now_us = hub.now_us()
+        now_us = self.known.now_us()
         oldest: dict[str, int] = {}
         parts: dict[str, dict[str, float]] = {}
-        for job in hub.register:
+        for job in self.known.register:
             _count(figures, "phalanx_gangs", queue=job.queue, state=job.state)
             if job.state == "pending":
                 reason = self.rows.reason(job, told)
@@ -266,7 +268,7 @@ class Reports:
                 if not job.gates:
                     oldest[job.queue] = min(job.submit_us, oldest.get(job.queue, now_us))
             parts[job.queue] = sum_up(parts.get(job.queue, {}), job.ledger, open_ledger(job, now_us))
-        for name in hub.planner.state.show_queues().names[1:]:
+        for name in self.known.planner.state.show_queues().names[1:]:
             waited_us = now_us - oldest.get(name, now_us)
             figures.gauges["phalanx_head_of_queue_wait_seconds", (("queue", name),)] = waited_us / 1e6
         for queue, books in parts.items():
@@ -280,11 +282,11 @@ class Reports:
         """By what they do: allocated counts for its queue, in parts where devices are shared; the rest for none."""
         for state in ("free", "stranger", "quarantined"):
             figures.gauges["phalanx_gpus", (("state", state),)] = 0.0
-        for device in self.hub.devices:
+        for device in self.known.devices:
             state = self._device_state(device.index, DeviceReading(), None)
             if state != "busy":
                 _count(figures, "phalanx_gpus", state=state)
-        for job in self.hub.register:
+        for job in self.known.register:
             held = _held(job)
             if held:
                 key = "phalanx_gpus", (("queue", job.queue), ("state", "allocated"))

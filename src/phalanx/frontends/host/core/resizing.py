@@ -14,9 +14,12 @@ from phalanx.control.instructions import SeatChange
 from phalanx.control.resizes import say_resize
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.books import Books
-from phalanx.frontends.host.core.hub import Fact, Hub, log
+from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.intake import read_run
 from phalanx.frontends.host.core.jobs import Job, Live, Member, ResizeUnderWay
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.means import Means
+from phalanx.frontends.host.core.pen import Fact
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.resize_phases import ResizeEvent, ResizePhase
 from phalanx.frontends.host.core.seatmap import join_seats, match
@@ -32,9 +35,10 @@ from phalanx.wire.vocabulary import FROM_JOB, check
 class Resizing:
     """Carries resizes out."""
 
-    def __init__(self, hub: Hub, starting: Starting, books: Books) -> None:
+    def __init__(self, means: Means, starting: Starting, books: Books) -> None:
         """Nothing is under way."""
-        self.hub, self.starting, self.books = hub, starting, books
+        self.known, self.pen, self.errands, self.processes = means.known, means.pen, means.errands, means.processes
+        self.starting, self.books = starting, books
         self._lost: dict[str, list[Member]] = {}  # members that died while their gang was changing, by run
         self._later: dict[int, SeatChange] = {}  # the newest wish for a job that is changing already
         self.on_elsewhere: Callable[[Job, Begin], None] = lambda job, begin: None  # nobody can stay where they are
@@ -68,8 +72,8 @@ class Resizing:
 
     def _note_manners(self, job: Job, live: Live) -> None:
         if job.gang.elastic and live.purpose is None and self.all_speak(live, "shrink"):
-            self.hub.planner.set_manners(self.hub.now_us(), job.number, elastic=True)
-            self.hub.stir()
+            self.known.planner.set_manners(self.known.now_us(), job.number, elastic=True)
+            self.errands.stir()
 
     def _on_answer(self, job: Job, live: Live, member: Member, message: Mapping[str, Any]) -> None:
         under, refused = live.resizing, message.get("verdict") == "refuse"
@@ -78,14 +82,14 @@ class Resizing:
         if refused:
             log.info("job %d refuses to change: %s", job.id, message.get("why"))
             if under.joining:
-                self.hub.spawn(self._revert(job, live, under, str(message.get("why") or "the job refused")))
+                self.errands.spawn(self._revert(job, live, under, str(message.get("why") or "the job refused")))
             else:
                 self._insist(job, live, under)
             return
         if message.get("verdict") == "done":
             under.done.add(member.key)
         if under.joining and _everybody_ready(live, under):
-            self.hub.spawn(self._let_in(job, live, under))
+            self.errands.spawn(self._let_in(job, live, under))
 
     # ------------------------------------------------------------------ changes
 
@@ -122,7 +126,7 @@ class Resizing:
             Member(fresh + at, role, devices, rank=-1, joined=live.generation + 1)
             for at, (role, devices) in enumerate(places)
         ]
-        self._go(job, live, leaving, joining, _say_why(self.hub, change))
+        self._go(job, live, leaving, joining, _say_why(self.known, change))
 
     def _go(
         self, job: Job, live: Live, leaving: list[Member], joining: list[Member], why: Mapping[str, Any] | None = None
@@ -133,23 +137,22 @@ class Resizing:
             generation=live.generation,
             leaving=frozenset(member.key for member in leaving),
             joining=frozenset(member.key for member in joining),
-            since_us=self.hub.now_us(),
+            since_us=self.known.now_us(),
             why=why or {},
         )
         live.resizing = under
         for member in leaving:
             member.leaving = True
-        self.hub.spawn(self._carry_out(job, live, under, joining))
+        self.errands.spawn(self._carry_out(job, live, under, joining))
 
     async def _carry_out(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
-        hub = self.hub
         staying = [member for member in live.present() if not member.leaving]
         for member in joining:
             live.members[member.key] = member
         if not self._goes_on(job, live):  # its row may be gone already, and must not come back
             return
         intent = {"generation": under.generation, "leaving": sorted(under.leaving), "joining": sorted(under.joining)}
-        await hub.commit(hub.put_run(live, resize=intent))
+        await self.pen.commit(self.pen.put_run(live, resize=intent))
         crashpoint("resize.after_commit")
         if not self._goes_on(job, live):
             return
@@ -161,7 +164,6 @@ class Resizing:
         self._await_seats(job, live, under, joining)
 
     async def _ask_to_leave(self, job: Job, live: Live, under: ResizeUnderWay, staying: list[Member]) -> None:
-        hub = self.hub
         message = {
             "type": "shrink",
             "id": under.id,
@@ -169,17 +171,19 @@ class Resizing:
             "members": max(1, len(staying)),
             "leaving": sorted(under.leaving),
             "ranks": sorted(member.key for member in staying),
-            "deadline_s": hub.settings.resize_s,
+            "deadline_s": self.known.settings.resize_s,
         }
-        await hub.launcher.tell(live.run, None, message)
-        hub.agenda.at(hub.now_us() + round(hub.settings.resize_s * 1e6), lambda: self._insist(job, live, under))
+        await self.processes.launcher.tell(live.run, None, message)
+        self.errands.agenda.at(
+            self.known.now_us() + round(self.known.settings.resize_s * 1e6), lambda: self._insist(job, live, under)
+        )
 
     def _insist(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         """Their time is over: whoever had to leave and is still there is made to."""
         if live.resizing is under and live.purpose is None:
             late = [key for key in under.leaving if not live.members[key].exited]
             if late:
-                self.hub.spawn(self.hub.launcher.stop(live.run, late, "TERM", job.grace_s))
+                self.errands.spawn(self.processes.launcher.stop(live.run, late, "TERM", job.grace_s))
 
     def on_exit(self, job: Job, live: Live) -> None:
         """Somebody who had to leave is gone; when all are, the change is done."""
@@ -187,7 +191,7 @@ class Resizing:
         if under is None or any(not live.members[key].exited for key in under.leaving):
             return
         if not under.joining:
-            self.hub.spawn(self._finish(job, live, under))
+            self.errands.spawn(self._finish(job, live, under))
         else:
             self._await_seats(job, live, under, [live.members[key] for key in sorted(under.joining)])
 
@@ -197,9 +201,9 @@ class Resizing:
         if under is None or not under.joining or under.phase is ResizePhase.CLEARING:
             return
         if not any(member.key not in under.joining for member in live.present()):
-            self.hub.spawn(self._revert(job, live, under, "the job was done before the new members came"))
+            self.errands.spawn(self._revert(job, live, under, "the job was done before the new members came"))
         elif _everybody_ready(live, under):
-            self.hub.spawn(self._let_in(job, live, under))
+            self.errands.spawn(self._let_in(job, live, under))
 
     @staticmethod
     def _goes_on(job: Job, live: Live) -> bool:
@@ -210,20 +214,19 @@ class Resizing:
 
     def _await_seats(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
         """New members come when their seats are really free; until then somebody looks again now and then."""
-        hub = self.hub
         if live.resizing is not under or live.purpose is not None or under.phase is not ResizePhase.CLEARING:
             return
         waits = any(not live.members[key].exited for key in under.leaving)
-        if waits or hub.occupancy.blockers(joining):
+        if waits or self.known.occupancy.blockers(joining):
             later = None if waits else self._later.pop(job.id, None)
             if later is not None:
-                hub.spawn(self._supersede(job, live, under, later))
+                self.errands.spawn(self._supersede(job, live, under, later))
                 return
-            hub.agenda.at(hub.now_us() + 200_000, lambda: self._await_seats(job, live, under, joining))
+            self.errands.agenda.at(self.known.now_us() + 200_000, lambda: self._await_seats(job, live, under, joining))
             return
         under.advance(ResizeEvent.SEATS_FREE)
-        hub.occupancy.take(live, joining)
-        hub.spawn(self._bring(job, live, under, joining))
+        self.known.occupancy.take(live, joining)
+        self.errands.spawn(self._bring(job, live, under, joining))
 
     async def _supersede(self, job: Job, live: Live, under: ResizeUnderWay, change: SeatChange) -> None:
         """Seats that it waits for are not wanted any more: it goes on from where it is to what is wanted now.
@@ -241,17 +244,16 @@ class Resizing:
             await self._finish(job, live, under)
             return
         under.advance(ResizeEvent.REPLACED)
-        await self.hub.commit(self.hub.put_run(live))
+        await self.pen.commit(self.pen.put_run(live))
         if live.resizing is under:
             live.resizing = None
             # A newer word may have come meanwhile.
             change = self._later.pop(job.id, change)
             if self._goes_on(job, live) and not self._close_ranks(job, live):
                 self._begin(job, live, change)
-            self.hub.stir()
+            self.errands.stir()
 
     async def _bring(self, job: Job, live: Live, under: ResizeUnderWay, joining: list[Member]) -> None:
-        hub = self.hub
         if under.leaving:  # those who left are a change of their own, which is done now
             live.generation += 1
             under.generation, under.id = live.generation, f"r{live.attempt}.{live.generation}"
@@ -260,15 +262,15 @@ class Resizing:
                 member.joined = live.generation
         self._number_ranks(live, under)
         try:
-            orders = self.starting.orders(job, live, read_run(hub.store.load_run(job.id)), joining)
-            note_ready(live, await hub.launcher.add(live.run, under.generation, orders))
+            orders = self.starting.orders(job, live, read_run(self.known.store.load_run(job.id)), joining)
+            note_ready(live, await self.processes.launcher.add(live.run, under.generation, orders))
             if not self._goes_on(job, live):
                 return
             if under.phase is not ResizePhase.BRINGING:  # called off meanwhile: whoever came goes home
-                await hub.launcher.abort(live.run)
+                await self.processes.launcher.abort(live.run)
                 return
             intent = {"generation": under.generation, "leaving": [], "joining": sorted(under.joining)}
-            await hub.commit(hub.put_run(live, resize=intent))
+            await self.pen.commit(self.pen.put_run(live, resize=intent))
             if not under.advance(ResizeEvent.AT_GATE):
                 return
         except CannotStart as bad:
@@ -285,22 +287,24 @@ class Resizing:
             "members": len(old) + len(joining),
             "joining": sorted(under.joining),
             "ranks": sorted([*old, *under.joining]),
-            "deadline_s": hub.settings.resize_s,
+            "deadline_s": self.known.settings.resize_s,
         }
-        await hub.launcher.tell(live.run, old, message)
-        hub.agenda.at(hub.now_us() + round(hub.settings.resize_s * 1e6), lambda: self._give_up(job, live, under))
+        await self.processes.launcher.tell(live.run, old, message)
+        self.errands.agenda.at(
+            self.known.now_us() + round(self.known.settings.resize_s * 1e6), lambda: self._give_up(job, live, under)
+        )
         if _everybody_ready(live, under):
             await self._let_in(job, live, under)
 
     def _give_up(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         if live.resizing is under and live.purpose is None and under.joining:
-            self.hub.spawn(self._revert(job, live, under, "the old members were not ready in time"))
+            self.errands.spawn(self._revert(job, live, under, "the old members were not ready in time"))
 
     async def _let_in(self, job: Job, live: Live, under: ResizeUnderWay) -> None:
         if live.resizing is not under or not self._goes_on(job, live) or not under.advance(ResizeEvent.READY):
             return
         try:
-            await self.hub.launcher.go(live.run, under.generation)
+            await self.processes.launcher.go(live.run, under.generation)
         except CannotStart as bad:
             await self._revert(job, live, under, str(bad), ResizeEvent.CANNOT)
             return
@@ -313,33 +317,32 @@ class Resizing:
         waited = under.phase is ResizePhase.CLEARING
         if live.resizing is not under or not under.advance(event):
             return
-        hub = self.hub
         live.resizing = None
         joined = [live.members.pop(key) for key in sorted(under.joining)]
         if not waited:
-            await hub.launcher.abort(live.run)  # those at the gate; whoever went through it stays
+            await self.processes.launcher.abort(live.run)  # those at the gate; whoever went through it stays
             await self._call_off(live, under)
-        hub.occupancy.give(live, joined)
+        self.known.occupancy.give(live, joined)
         if not self._goes_on(job, live):
             return
         gone = [live.members[key] for key in under.leaving if live.members[key].exited]
-        hub.occupancy.give(live, gone)
+        self.known.occupancy.give(live, gone)
         for key in under.leaving:
             live.members[key].leaving = live.members[key].exited
-        now_us = hub.now_us()
-        seats = join_seats(job.gang, live.present(), len(hub.devices))
-        hub.planner.resize_to(now_us, job.number, seats, Cause.PIN)
-        hub.planner.set_manners(now_us, job.number, elastic=False)
-        await hub.commit(hub.put_run(live), facts=[(job.id, "refuse", {"why": why})])
+        now_us = self.known.now_us()
+        seats = join_seats(job.gang, live.present(), len(self.known.devices))
+        self.known.planner.resize_to(now_us, job.number, seats, Cause.PIN)
+        self.known.planner.set_manners(now_us, job.number, elastic=False)
+        await self.pen.commit(self.pen.put_run(live), facts=[(job.id, "refuse", {"why": why})])
         self._settle_claims()
         self._close_ranks(job, live)
-        hub.stir()
+        self.errands.stir()
 
     async def _tell_world(self, live: Live) -> None:
         """For whoever connects anew: the world as it is now."""
         names = sorted(member.key for member in live.present())
         message = {"type": "welcome", "generation": live.generation, "members": max(1, len(names)), "ranks": names}
-        await self.hub.launcher.tell(live.run, None, message)
+        await self.processes.launcher.tell(live.run, None, message)
 
     async def _call_off(self, live: Live, under: ResizeUnderWay) -> None:
         """Whoever made ready for more learns that they do not come: a shrink of those, in the next generation."""
@@ -352,28 +355,27 @@ class Resizing:
             "members": max(1, len(staying)),
             "leaving": sorted(under.joining),
             "ranks": staying,
-            "deadline_s": self.hub.settings.resize_s,
+            "deadline_s": self.known.settings.resize_s,
             "why": "the growth was called off",
         }
-        await self.hub.launcher.tell(live.run, staying, message)
+        await self.processes.launcher.tell(live.run, staying, message)
 
     def _settle_claims(self) -> None:
         """Whoever was given seats that are not coming free waits again."""
-        hub = self.hub
         for number in list(self.starting.waiting):
-            job = hub.register.by_id[number]
+            job = self.known.register.by_id[number]
             live = job.next
             if live is None or job.live is not None:
                 continue
-            busy = {run for run in hub.occupancy.blockers(live.members.values()) if "." in run}
+            busy = {run for run in self.known.occupancy.blockers(live.members.values()) if "." in run}
             stays = [run for run in busy if self._stays(run)]
             if stays:
                 self.starting.drop(job)
-                hub.planner.requeue(hub.now_us(), job.number)
+                self.known.planner.requeue(self.known.now_us(), job.number)
                 job.state = "pending"
 
     def _stays(self, run: str) -> bool:
-        holder = self.hub.register.by_id.get(int(run.partition(".")[0]))
+        holder = self.known.register.by_id.get(int(run.partition(".")[0]))
         live = None if holder is None else holder.live
         return live is not None and live.run == run and live.purpose is None and live.resizing is None
 
@@ -391,10 +393,9 @@ class Resizing:
     ) -> None:
         if live.resizing is not under or not self._goes_on(job, live) or not under.advance(how):
             return
-        hub = self.hub
         live.resizing = None
         gone = [live.members[key] for key in under.leaving]
-        seconds = (hub.now_us() - under.since_us) / 1e6
+        seconds = (self.known.now_us() - under.since_us) / 1e6
         self.books.note_left(job, live, gone)
         self.books.note_resize(job, live, seconds)
         self._number_ranks(live, under)
@@ -403,11 +404,11 @@ class Resizing:
         data = {"members": size, "generation": under.generation, "took_s": round(seconds, 3), **under.why}
         fact: Fact = (job.id, event, data)
         crashpoint("resize.before_done")
-        await hub.commit(hub.put_run(live), facts=[fact])
-        hub.meters.count_resize(event, seconds)
+        await self.pen.commit(self.pen.put_run(live), facts=[fact])
+        self.known.meters.count_resize(event, seconds)
         if gone:  # whatever they left behind goes too
-            await hub.launcher.stop(live.run, [member.key for member in gone], "KILL", 0.0)
-            await hub.hand_over(live, gone)
+            await self.processes.launcher.stop(live.run, [member.key for member in gone], "KILL", 0.0)
+            await self.processes.hand_over(live, gone)
         await self._tell_world(live)
         self._note_manners(job, live)
         if not self._close_ranks(job, live):
@@ -415,7 +416,7 @@ class Resizing:
             if later is not None and self._goes_on(job, live):
                 self._begin(job, live, later)
         self.starting.try_all()
-        hub.stir()
+        self.errands.stir()
 
     # ------------------------------------------------------------------ after a restart of the daemon
 
@@ -429,11 +430,11 @@ class Resizing:
             generation=live.generation,
             leaving=frozenset(member.key for member in late),
             joining=frozenset(),
-            since_us=self.hub.now_us(),
+            since_us=self.known.now_us(),
         )
         live.resizing = under
         staying = [member for member in live.present() if not member.leaving]
-        self.hub.spawn(self._ask_to_leave(job, live, under, staying))
+        self.errands.spawn(self._ask_to_leave(job, live, under, staying))
 
     # ------------------------------------------------------------------ losses
 
@@ -463,8 +464,8 @@ class Resizing:
         left = [member for member in live.present() if not member.leaving]
         allowed = [size for size in job.gang.roles[0].sizes.allowed if size <= len(left)]
         staying, extra = left[: allowed[-1]], left[allowed[-1] :]
-        seats = join_seats(job.gang, staying, len(self.hub.devices))
-        self.hub.planner.resize_to(self.hub.now_us(), job.number, seats, Cause.LOAN)
+        seats = join_seats(job.gang, staying, len(self.known.devices))
+        self.known.planner.resize_to(self.known.now_us(), job.number, seats, Cause.LOAN)
         self._later.pop(job.id, None)  # it was planned for a gang that is no more
         self._go(job, live, [*lost, *extra], [])
         return True
@@ -476,9 +477,9 @@ def _everybody_ready(live: Live, under: ResizeUnderWay) -> bool:
     return old <= under.done
 
 
-def _say_why(hub: Hub, change: SeatChange) -> dict[str, Any]:
+def _say_why(known: Knowledge, change: SeatChange) -> dict[str, Any]:
     """Said when it is decided: when it is done, whoever it was done for may be gone."""
-    by_number = hub.register.by_number
+    by_number = known.register.by_number
 
     def name_of(number: int) -> str:
         return f"job {by_number[number].id}" if number in by_number else "another"

@@ -25,7 +25,6 @@ from phalanx.control.gates import (
 )
 from phalanx.frontends.host.core.ceilings import is_up
 from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import (
     EVICT,
     MOVE,
@@ -35,6 +34,7 @@ from phalanx.frontends.host.core.jobs import (
     Spent,
     recall_spent,
 )
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.messages import Eta, Progress, Reason, Row
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import JobRecord
@@ -69,9 +69,10 @@ def may_read(caller: Caller | None, uid: int) -> bool:
 class Rows:
     """Tells where jobs stand."""
 
-    def __init__(self, hub: Hub, forecaster: Forecaster, meter: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, known: Knowledge, forecaster: Forecaster, meter: Callable[[], float] = time.thread_time) -> None:
         """Nothing was explained yet."""
-        self.hub, self.forecaster, self._meter = hub, forecaster, meter
+        self.known = known
+        self.forecaster, self._meter = forecaster, meter
         self._explained = Explained()
         self._mates: dict[tuple[int, str], Job] = {}  # whom singletons wait for
 
@@ -79,8 +80,8 @@ class Rows:
 
     def explained(self, wanted: Sequence[int] = ()) -> Explained:
         """Everybody's reasons; `wanted`: gangs that must be among them if they wait."""
-        known, planner = self._explained, self.hub.planner
-        now_us = self.hub.now_us()
+        known, planner = self._explained, self.known.planner
+        now_us = self.known.now_us()
         if known.version == planner.version:
             return known
         young = now_us - known.at_us < min(EXPLAINED_MOST_US, PAUSE_FACTOR * known.cost_us)
@@ -96,8 +97,8 @@ class Rows:
         """Why a job is where it is, in a sentence; None: there is nothing to say."""
         if job.ended:
             return self._reason_ended(job, reads=reads)
-        at_gate = job.live is not None and job.live.phase.at_gate and self.hub.store.full  # it cannot be written down
-        if at_gate or (job.next is not None and job.live is None and self.hub.in_trouble):
+        at_gate = job.live is not None and job.live.phase.at_gate and self.known.store.full  # it cannot be written down
+        if at_gate or (job.next is not None and job.live is None and self.known.in_trouble):
             return Reason("MachineFault", self.say_trouble())
         if job.next is not None:
             return Reason("Starting", self._say_claim(job, job.next))
@@ -105,7 +106,7 @@ class Rows:
 
     def _reason_waiting(self, job: Job, told: Mapping[int, Told]) -> Reason | None:
         if GATE_ASIDE in job.gates:
-            return Reason("MachineFault", self.say_trouble() if self.hub.in_trouble else self.say_gate(job))
+            return Reason("MachineFault", self.say_trouble() if self.known.in_trouble else self.say_gate(job))
         if gate := self.say_gate(job):
             return Reason(Code.HELD.word, gate)
         if GATE_RUNNING in job.gates:
@@ -117,7 +118,7 @@ class Rows:
         if found is None or found[0] is Code.NONE:
             return None
         code, sentence, needed, available = found
-        if self.hub.in_trouble:  # whatever else it waits for, this comes first
+        if self.known.in_trouble:  # whatever else it waits for, this comes first
             return Reason("MachineFault", f"{self.say_trouble()}; besides: {sentence}", needed, available)
         if job.reason is not None and job.reason[0] == "CannotStart":
             sentence = f"{sentence}; the last attempt could not be started: {job.reason[1]}"
@@ -133,31 +134,31 @@ class Rows:
 
     def _say_date(self, job: Job, now_wall: float) -> str | msgspec.UnsetType:
         """What was said of its date: promised, or which could be."""
-        verdict = self.hub.planner.state.date_of(job.number)
+        verdict = self.known.planner.state.date_of(job.number)
         if verdict is None or job.gang.deadline_us is None:
             return msgspec.UNSET
-        asked = moment(self.hub.wall_at(job.gang.submit_us + job.gang.deadline_us), now_wall)
+        asked = moment(self.known.wall_at(job.gang.submit_us + job.gang.deadline_us), now_wall)
         if verdict.promised:
             return f"date {asked} promised"
         others = f" beside {verdict.beside} others" if verdict.beside > 1 else " beside another" * verdict.beside
         if verdict.earliest_us is None:
             return f"date {asked} not promised: nobody has said how long it runs (runs as best effort)"
-        refused = self.hub.planner.state.is_judged(job.number)
+        refused = self.known.planner.state.is_judged(job.number)
         rest = "refused" if refused else "runs as best effort"
         # Up to the minute that is shown: the one before it would be refused.
-        earliest = moment(-(-self.hub.wall_at(verdict.earliest_us) // 60) * 60, now_wall)
+        earliest = moment(-(-self.known.wall_at(verdict.earliest_us) // 60) * 60, now_wall)
         return f"date {asked} cannot be promised{others}: earliest {earliest} ({rest})"
 
     def say_trouble(self) -> str:
         """What keeps everybody from being started."""
-        trouble = self.hub.trouble
-        if self.hub.store.full:
-            folder = self.hub.runs.parent
+        trouble = self.known.trouble
+        if self.known.store.full:
+            folder = self.known.runs.parent
             return (
                 f"nothing can be started on this machine: the disk under {folder} is full (df -h {folder}); it goes on "
                 "by itself as soon as there is room, and no job fails of it"
             )
-        left_us = trouble.until_us - self.hub.now_us()
+        left_us = trouble.until_us - self.known.now_us()
         when = f"in {span(left_us / 1e6)}" if left_us > 0 else "with the next start"
         return (
             f"nothing can be started on this machine: {trouble.why}; it is tried again {when}, and no job fails of it"
@@ -185,7 +186,7 @@ class Rows:
             last = job.reason[1] if job.reason is not None else "nobody knows why"
             words = f"the last attempt could not be started: {last}; it is tried again soon, and does not fail of it"
         elif gate == GATE_BEGIN and job.begin_us is not None:
-            words = f"begins at {moment(self.hub.wall_at(job.begin_us), self.hub.clock.wall_s())}"
+            words = f"begins at {moment(self.known.wall_at(job.begin_us), self.known.clock.wall_s())}"
         elif gate == GATE_ARRAY and job.array is not None:
             words = f"at most {job.array[2]} of {job.array[0]} run at once"
         elif gate == GATE_SINGLETON:
@@ -195,8 +196,8 @@ class Rows:
 
     def _say_ceiling(self, job: Job) -> Reason:
         """Of one that waits for another of its owner to end, since only so many run at once."""
-        most = self.hub.settings.running_max(job.user) or 0
-        up = [other for other in self.hub.register if other.user == job.user and is_up(other)]
+        most = self.known.settings.running_max(job.user) or 0
+        up = [other for other in self.known.register if other.user == job.user and is_up(other)]
         named = listing([f"{other.id} ({other.name})" for other in up])
         rest = f", now {named}" if up else ", and others come first" if most else ""
         many = "1 job" if most == 1 else f"{most} jobs"
@@ -208,7 +209,7 @@ class Rows:
         known = self._mates.get((job.uid, job.name))
         if known is not None and _leads(known) and known.name == job.name:
             return known
-        mates = (mate for mate in self.hub.register.named(job.name) if mate.uid == job.uid and mate.id != job.id)
+        mates = (mate for mate in self.known.register.named(job.name) if mate.uid == job.uid and mate.id != job.id)
         found = next((mate for mate in mates if _leads(mate)), None)
         if found is not None:
             self._mates[job.uid, job.name] = found
@@ -217,7 +218,7 @@ class Rows:
     def _say_claim(self, job: Job, live: Live) -> str:
         if job.live is not None:
             return "has other seats; begins there when it has left the present ones"
-        ways = self.hub.occupancy.blockers(live.members.values())
+        ways = self.known.occupancy.blockers(live.members.values())
         who = [way.partition(".")[0] if way.partition(".")[0].isdecimal() else way for way in ways]
         if not who:
             return "has its seats; starts any moment"
@@ -235,13 +236,13 @@ class Rows:
         told: Mapping[int, Told] = {}
         if waiting:
             told = self.explained([job.number for job in waiting if not job.gates]).reasons
-        now_us, now_wall = self.hub.now_us(), self.hub.clock.wall_s()
+        now_us, now_wall = self.known.now_us(), self.known.clock.wall_s()
         return [self._row(job, told, etas.get(job.id), (now_us, now_wall), caller) for job in jobs]
 
     def _row(
         self, job: Job, told: Mapping[int, Told], eta: Forecast | None, now: tuple[int, float], caller: Caller | None
     ) -> Row:
-        hub, gang = self.hub, job.gang
+        gang = job.gang
         reads = may_read(caller, job.uid)
         reason = self.reason(job, told, reads=reads)
         if job.state != "pending":
@@ -260,15 +261,15 @@ class Rows:
             members=len(present),
             members_min=gang.members_min,
             members_max=gang.members_max,
-            placement={hub.node: len(present)} if present else {},
+            placement={self.known.node: len(present)} if present else {},
             reason=reason,
-            eta=None if eta is None or hub.store.full else self.eta(eta),
+            eta=None if eta is None or self.known.store.full else self.eta(eta),
             gpus=held if present else job.spent.gpus if job.ended and job.spent.attempts else job.gpus(),
-            devices=[hub.devices[device].uuid for device in devices],
+            devices=[self.known.devices[device].uuid for device in devices],
             priority=gang.priority,
-            submitted=hub.iso(job.submit_wall),
-            started=hub.iso(job.start_wall) or None,
-            ended=hub.iso(job.end_wall) or None,
+            submitted=self.known.iso(job.submit_wall),
+            started=self.known.iso(job.start_wall) or None,
+            ended=self.known.iso(job.end_wall) or None,
             waited_s=max(0, until_us - job.submit_us - ran_us) / 1e6,
             ran_s=ran_us / 1e6,
             exit_code=job.exit_code,
@@ -282,9 +283,7 @@ class Rows:
 
     def eta(self, forecast: Forecast) -> Eta:
         """An expected start in people's time."""
-        at, low, high = (
-            self.hub.iso(self.hub.wall_at(us)) for us in (forecast.at_us, forecast.low_us, forecast.high_us)
-        )
+        at, low, high = (self.known.iso_at(us) for us in (forecast.at_us, forecast.low_us, forecast.high_us))
         return Eta(at, low, high, forecast.hangs_on, forecast.predicted)
 
     # ------------------------------------------------------------------ the INFO column
@@ -296,16 +295,16 @@ class Rows:
         if job.live is not None:
             return self._info_live(job, job.live, devices)
         # A time that a person named is no forecast, and says more than one.
-        if eta is None or not job.gates <= OPENED_BY_OTHERS or self.hub.in_trouble:
+        if eta is None or not job.gates <= OPENED_BY_OTHERS or self.known.in_trouble:
             return reason.message if reason is not None else "starts in this cycle"
-        at, low, high = (self.hub.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
+        at, low, high = (self.known.wall_at(us) for us in (eta.at_us, eta.low_us, eta.high_us))
         hangs_on = f" {eta.hangs_on}" if eta.hangs_on else ""
         return f"starts {start_text(at, low, high, now)}{hangs_on}{', from earlier runs' if eta.predicted else ''}"
 
     def _info_live(self, job: Job, live: Live, devices: list[int]) -> str:
-        where = devices_text(devices) or f"on {self.hub.node}"
+        where = devices_text(devices) or f"on {self.known.node}"
         if live.phase.at_gate:
-            return self.say_trouble() if self.hub.store.full else f"starting on {where}"
+            return self.say_trouble() if self.known.store.full else f"starting on {where}"
         if live.purpose in (EVICT, MOVE):
             return f"{where}, making way ({live.by})"
         if live.purpose is not None:
@@ -341,9 +340,9 @@ class Rows:
             eta=None,
             gpus=spent.gpus if spent.attempts else 0.0 if gang is None else least_gpus(gang),
             priority=0 if gang is None else gang.priority,
-            submitted=self.hub.iso(record.submit_wall),
-            started=self.hub.iso(record.start_wall) or None,
-            ended=self.hub.iso(record.end_wall) or None,
+            submitted=self.known.iso(record.submit_wall),
+            started=self.known.iso(record.start_wall) or None,
+            ended=self.known.iso(record.end_wall) or None,
             waited_s=max(0, ended_us - record.submit_us - spent.ran_us) / 1e6,
             ran_s=spent.ran_us / 1e6,
             exit_code=record.exit_code,
@@ -356,7 +355,7 @@ class Rows:
 
     def _read_gang(self, text: bytes) -> Gang | None:
         try:
-            return self.hub.intake.read_gang(text)
+            return self.known.intake.read_gang(text)
         except Refused:  # its queue is gone from the settings, for example
             return None
 

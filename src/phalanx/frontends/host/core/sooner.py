@@ -17,9 +17,9 @@ from phalanx.control.gates import GATE_BEGIN, GATE_HOLD, GATE_RUNNING, OPENS_BY_
 from phalanx.control.look_ahead import Budget
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.frontends.host.core.forecast import Forecaster, is_crowded
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.outlook import ForecastInput, look
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.rows import Rows
@@ -59,9 +59,10 @@ class Way:
 class Sooners:
     """Tries changes."""
 
-    def __init__(self, hub: Hub, forecaster: Forecaster, rows: Rows) -> None:
+    def __init__(self, known: Knowledge, forecaster: Forecaster, rows: Rows) -> None:
         """Works on copies only."""
-        self.hub, self.forecaster, self.rows = hub, forecaster, rows
+        self.known = known
+        self.forecaster, self.rows = forecaster, rows
 
     async def find(self, job: Job, reason: Reason | None, rivals: int) -> list[Sooner]:
         """Ways that start a waiting job sooner, the soonest first; `rivals`: the highest priority ahead of it."""
@@ -70,17 +71,15 @@ class Sooners:
             return []
         ground = self.forecaster.ground({job.number})
         found = await asyncio.to_thread(self._try_all, ground, job.number, ways)
-        now_us = self.hub.now_us()
-        return [
-            Sooner(way.what, way.command, self.hub.iso(self.hub.wall_at(max(at_us, now_us)))) for at_us, way in found
-        ]
+        now_us = self.known.now_us()
+        return [Sooner(way.what, way.command, self.known.iso_at(max(at_us, now_us))) for at_us, way in found]
 
     # ------------------------------------------------------------------ trying
 
     def _try_all(self, ground: ForecastInput, number: int, ways: list[Way]) -> list[tuple[int, Way]]:
         """In another thread."""
         now_us = ground.state.now_us
-        until_s = self.forecaster.meter() + (CROWD_TRIES_S if is_crowded(self.hub) else TRIES_S)
+        until_s = self.forecaster.meter() + (CROWD_TRIES_S if is_crowded(self.known) else TRIES_S)
         if ground.seen is None:
             as_it_is = self._try(ground, Way("", "", lambda planner, gates: number))
         else:  # the forecast has looked from here already
@@ -101,9 +100,9 @@ class Sooners:
 
     def _try(self, ground: ForecastInput, way: Way, until_us: int | None = None) -> int | None:
         """When the job would start then; None: not within what is looked at."""
-        planner, gates = self.hub.planner.over(clone_state(ground.state)), ground.gates.clone()
+        planner, gates = self.known.planner.over(clone_state(ground.state)), ground.gates.clone()
         after = way.change(planner, gates)
-        most_s = CROWD_TRIES_S / 2 if is_crowded(self.hub) else TRY_S
+        most_s = CROWD_TRIES_S / 2 if is_crowded(self.known) else TRY_S
         budget, runs = Budget(self.forecaster.meter, most_s), ground.lengths.middle()
         # How long it runs itself does not matter: the look ends when it has started.
         seen = look(planner.state, planner.policy, runs, budget, wanted={after}, gates=gates, until_us=until_us)
@@ -113,7 +112,7 @@ class Sooners:
     # ------------------------------------------------------------------ ways
 
     def _list_ways(self, job: Job, reason: Reason | None, rivals: int) -> list[Way]:
-        number, now_us = job.number, self.hub.planner.state.now_us
+        number, now_us = job.number, self.known.planner.state.now_us
         if GATE_HOLD in job.gates and job.gates - {GATE_HOLD} <= OPENS_BY_ITSELF:
 
             def release(planner: Planner, gates: Gates) -> int:
@@ -131,11 +130,11 @@ class Sooners:
 
     def _unpinned(self, job: Job) -> list[Way]:
         """Jobs of the same person that are kept at a size by their word."""
-        pinned = [other for other in self.hub.register if other.pin is not None and other.live is not None]
+        pinned = [other for other in self.known.register if other.pin is not None and other.live is not None]
         return [self._unpin(job, other) for other in pinned if other.uid == job.uid][:UNPINNED_MOST]
 
     def _unpin(self, job: Job, other: Job) -> Way:
-        now_us, number, pinned = self.hub.planner.state.now_us, job.number, other.number
+        now_us, number, pinned = self.known.planner.state.now_us, job.number, other.number
 
         def free(planner: Planner, gates: Gates) -> int:
             planner.pin(now_us, pinned, None)
@@ -146,7 +145,7 @@ class Sooners:
 
     def _swap(self, job: Job, gang: Gang) -> Callable[[Planner, Gates], int]:
         """The way in which an edit takes effect: another version takes its place, with its age."""
-        number, now_us = job.number, self.hub.planner.state.now_us
+        number, now_us = job.number, self.known.planner.state.now_us
         return lambda planner, gates: planner.replace(now_us, number, gang, held=False)
 
     def _fewer(self, job: Job, available: int) -> list[Way]:
@@ -167,7 +166,7 @@ class Sooners:
 
     def _shorter(self, job: Job) -> list[Way]:
         """A time that ends before somebody's reservation begins."""
-        now_us, stated_us = self.hub.planner.state.now_us, job.gang.walltime_us
+        now_us, stated_us = self.known.planner.state.now_us, job.gang.walltime_us
         starts = [each.start_us for each in self._reservations() if job.number not in each.gangs]
         gap_us = _round_down(min(starts, default=now_us) - now_us)
         if gap_us < _MINUTE_US or (stated_us is not None and not job.predicted and stated_us <= gap_us):
@@ -199,7 +198,7 @@ class Sooners:
 
     def _higher(self, job: Job, rivals: int) -> list[Way]:
         """A priority above those ahead, if the owner may ask for it."""
-        most = self.hub.settings.priority_max(job.user, job.queue)
+        most = self.known.settings.priority_max(job.user, job.queue)
         wanted = rivals + 1
         if wanted <= job.gang.priority or (most is not None and wanted > most):
             return []
@@ -213,7 +212,7 @@ class Sooners:
         """What would become of a job if it were submitted now; nothing is written."""
         if taken.infeasible:
             return Accepted(0, taken.name, "pending", None, Reason(Code.INFEASIBLE.word, taken.infeasible))
-        hub, now_us = self.hub, self.hub.now_us()
+        now_us = self.known.now_us()
         gang = replace(taken.gang, name="\0", user=caller.user, submit_us=now_us, hold=False)
         gang = replace(gang, after=self._resolve(caller, gang.after))
         predicted_us = self.forecaster.predictions.walltime_us(caller.user, taken.name)
@@ -227,7 +226,7 @@ class Sooners:
             job.gates.add(GATE_BEGIN)
             job.begin_us = taken.begin_us
         ground, number = self._enter(job)
-        told = explain_all(ground.state, hub.planner.policy)[0].get(number)
+        told = explain_all(ground.state, self.known.planner.policy)[0].get(number)
         looks, _ = await asyncio.to_thread(self.forecaster.look, ground, {number})
         forecast = self.forecaster.tell(ground.lengths, looks).get(number)
         reason = self.rows.reason(job, {} if told is None else {job.number: told})
@@ -236,7 +235,7 @@ class Sooners:
 
     def _enter(self, job: Job) -> tuple[ForecastInput, int]:
         ground = self.forecaster.prepare(())
-        planner = self.hub.planner.over(ground.state)
+        planner = self.known.planner.over(ground.state)
         number, _ = planner.submit(ground.state.now_us, job.gang, held=bool(job.gates))
         job.number = number
         self.forecaster.measure_whole(ground.lengths, number, job)
@@ -255,8 +254,8 @@ class Sooners:
         """Jobs to wait for, by the names that the engine knows them by; those that have ended well are left out."""
         names = []
         for ref in after.names:
-            job = self.hub.register.find(ref, caller)
-            stored = self.hub.store.job(int(ref)) if job is None and ref.isdecimal() and len(ref) < 19 else None
+            job = self.known.register.find(ref, caller)
+            stored = self.known.store.job(int(ref)) if job is None and ref.isdecimal() and len(ref) < 19 else None
             if job is None and stored is None:
                 raise Refused("not_found", f"there is no job {ref!r} to wait for", "look at them: phalanx ps -a")
             if job is not None and not job.ended:

@@ -15,9 +15,10 @@ from typing import Final
 
 from phalanx.control.gates import GATE_ASIDE
 from phalanx.frontends.host.core.attempt_phases import AttemptEvent, AttemptPhase, Duty
-from phalanx.frontends.host.core.hub import Hub, log
+from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.intake import read_run
 from phalanx.frontends.host.core.jobs import CANCEL, Job, Live, Member
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.member_environment import SharedEnvironment, environment
 from phalanx.frontends.host.core.planner import Begin
 from phalanx.frontends.host.core.seatmap import split_seats
@@ -40,9 +41,9 @@ async def _nobody(job: Job, live: Live) -> None:
 class Starting:
     """Brings planned attempts to life."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, means: Means) -> None:
         """Nobody waits."""
-        self.hub = hub
+        self.known, self.pen, self.errands, self.processes = means.known, means.pen, means.errands, means.processes
         self.waiting: dict[int, None] = {}  # jobs whose next attempt waits for seats or for the last one to go
         self.on_gone: Callable[[Job, Live], None] = lambda job, live: None  # an attempt that never began is over
         self.on_started: list[Callable[[Job, Live], None]] = []
@@ -57,19 +58,19 @@ class Starting:
         """It has its seats; it begins as soon as they are really free."""
         places = split_seats(job.gang, begin.seats)
         members = {rank: Member(rank, role, devices, rank=rank) for rank, (role, devices) in enumerate(places)}
-        job.next = Live(job.id, job.attempt + 1, members, since_us=self.hub.now_us())
+        job.next = Live(job.id, job.attempt + 1, members, since_us=self.known.now_us())
         if job.live is None:
-            job.state = "pending" if self.hub.in_trouble else "starting"
+            job.state = "pending" if self.known.in_trouble else "starting"
         self.waiting[job.id] = None
         self.try_all()
 
     def reseat(self) -> None:
         """Whoever waits until others have left its seats is better off on free ones, if there are as many by now."""
         for number in list(self.waiting):
-            job = self.hub.register.by_id[number]
+            job = self.known.register.by_id[number]
             if job.next is None or job.live is not None or job.ended:
                 continue
-            begin = self.hub.planner.seat_elsewhere(self.hub.now_us(), job.number)
+            begin = self.known.planner.seat_elsewhere(self.known.now_us(), job.number)
             if begin is not None:
                 self.plan(job, begin)
 
@@ -80,30 +81,32 @@ class Starting:
 
     def try_all(self) -> None:
         """Begin everybody whose seats are free, in the order in which they were given."""
-        if self.hub.store.full:  # what cannot be written down must not begin
+        if self.known.store.full:  # what cannot be written down must not begin
             self._put_back(self.waiting)
             if not self._asks_for_room:
                 self._asks_for_room = True
-                self.hub.agenda.at(self.hub.now_us() + ROOM_EVERY_US, lambda: self.hub.spawn(self._ask_for_room()))
+                self.errands.agenda.at(
+                    self.known.now_us() + ROOM_EVERY_US, lambda: self.errands.spawn(self._ask_for_room())
+                )
             return
-        if self.hub.trouble.why and (self._trying or self.hub.now_us() < self.hub.trouble.until_us):
+        if self.known.trouble.why and (self._trying or self.known.now_us() < self.known.trouble.until_us):
             return
         for number in list(self.waiting):
-            job = self.hub.register.by_id[number]
+            job = self.known.register.by_id[number]
             live = job.next
             if live is None or job.ended:
                 self.drop(job)
-            elif job.live is None and not self.hub.occupancy.blockers(live.members.values()):
+            elif job.live is None and not self.known.occupancy.blockers(live.members.values()):
                 del self.waiting[number]
                 self._take(job, live)
-                if self.hub.trouble.why:  # one is enough to see whether the machine is well again
+                if self.known.trouble.why:  # one is enough to see whether the machine is well again
                     return
 
     async def _ask_for_room(self) -> None:
         self._asks_for_room = False
         # Of nothing: the writer takes its reserve back first, if the disk has it. Nobody else need write for that.
         with contextlib.suppress(StoreFull):
-            await self.hub.store.write()
+            await self.known.store.write()
         self.try_all()
 
     def _take(self, job: Job, live: Live) -> None:
@@ -111,9 +114,9 @@ class Starting:
         live.attempt = job.attempt = job.attempt + 1
         live.advance(AttemptEvent.BEGIN)
         job.state = "starting"
-        self.hub.occupancy.take(live, live.members.values())
+        self.known.occupancy.take(live, live.members.values())
         self._trying[live.run] = None
-        self.hub.spawn(self._try(job, live))
+        self.errands.spawn(self._try(job, live))
 
     async def _try(self, job: Job, live: Live) -> None:
         try:
@@ -124,12 +127,11 @@ class Starting:
                 self.try_all()
 
     async def _start(self, job: Job, live: Live) -> None:
-        hub = self.hub
         crashpoint("start.before_commit")
         placed = {"attempt": live.attempt, "members": len(live.members), "devices": self._device_list(live)}
-        await hub.commit(
+        await self.pen.commit(
             UpdateJob(job.id, state="starting", attempt=live.attempt),
-            hub.put_run(live),
+            self.pen.put_run(live),
             facts=[(job.id, "bind", placed)],
         )
         crashpoint("start.after_commit")
@@ -138,24 +140,24 @@ class Starting:
             await self._never(job, live)
             return
         try:
-            order = self._order(job, live, read_run(hub.store.load_run(job.id)))
-            ready = await hub.launcher.prepare(order)
+            order = self._order(job, live, read_run(self.known.store.load_run(job.id)))
+            ready = await self.processes.launcher.prepare(order)
         except CannotStart as bad:
             await self._cannot(job, live, bad)
             return
         except OSError as bad:  # no more processes, descriptors or inodes
-            await hub.launcher.abort(live.run)
+            await self.processes.launcher.abort(live.run)
             await self._cannot(job, live, CannotStart(explain_shortage(bad)))
             return
         note_ready(live, ready)
-        await hub.commit(hub.put_run(live))
+        await self.pen.commit(self.pen.put_run(live))
         crashpoint("start.before_go")
         if Duty.ABORT in live.advance(AttemptEvent.AT_GATE):
-            await hub.launcher.abort(live.run)
+            await self.processes.launcher.abort(live.run)
             await self._never(job, live)
             return
         try:
-            await hub.launcher.go(live.run, live.generation)
+            await self.processes.launcher.go(live.run, live.generation)
         except CannotStart as bad:  # somebody died at the gate: nobody ran a line
             await self._cannot(job, live, bad)
             return
@@ -164,28 +166,27 @@ class Starting:
 
     async def went(self, job: Job, live: Live) -> None:
         """Its members are through the gate."""
-        hub = self.hub
-        now_us, wall = hub.now_us(), hub.clock.wall_s()
+        now_us, wall = self.known.now_us(), self.known.clock.wall_s()
         duties, live.started_us = live.advance(AttemptEvent.WENT), now_us
         self._unprepared.pop(job.id, None)
         self._trying.pop(live.run, None)
         job.reason = None
-        if hub.trouble.why:
+        if self.known.trouble.why:
             log.info("the machine is well again: job %d could be started", job.id)
-        for number in hub.trouble.note_start(job.id):
+        for number in self.known.trouble.note_start(job.id):
             self._come_back(number)
         self.try_all()
         if live.purpose is None:
             job.state = "running"
-            hub.planner.started(now_us, job.number)
-        changes: list[Change] = [hub.put_run(live)]
+            self.known.planner.started(now_us, job.number)
+        changes: list[Change] = [self.pen.put_run(live)]
         if job.start_us is None:
             job.start_us, job.start_wall = now_us, wall
-            hub.meters.count_admission((now_us - job.submit_us) / 1e6)
+            self.known.meters.count_admission((now_us - job.submit_us) / 1e6)
             changes.append(CloseEstimate(job.id, now_us))
         for tell in self.on_started:
             tell(job, live)
-        await hub.commit(
+        await self.pen.commit(
             UpdateJob(job.id, state=job.state, start_us=job.start_us, start_wall=job.start_wall),
             *changes,
             facts=[(job.id, "start", {"attempt": live.attempt, "members": len(live.members)})],
@@ -197,19 +198,18 @@ class Starting:
 
     async def _never(self, job: Job, live: Live) -> None:
         """An attempt that nobody let through the gate is over, and costs nothing."""
-        hub = self.hub
-        hub.occupancy.give(live, live.members.values())
+        self.known.occupancy.give(live, live.members.values())
         job.live = None
         over = (live.purpose == CANCEL or live.failure is not None) and not job.ended
         if not over:  # else whoever closes the job drops the row in the same breath
             if not job.ended:
                 job.state = "starting" if job.next is not None else "pending"
-            await hub.commit(DropRun(live.run), UpdateJob(job.id, state=job.state))
-        await hub.launcher.forget(live.run)
+            await self.pen.commit(DropRun(live.run), UpdateJob(job.id, state=job.state))
+        await self.processes.launcher.forget(live.run)
         self._trying.pop(live.run, None)
         self.on_gone(job, live)
         self.try_all()
-        hub.stir()
+        self.errands.stir()
 
     async def _cannot(self, job: Job, live: Live, bad: CannotStart) -> None:
         """It waits again, however often: a fault of the machine is nobody's failure. Its own fault is, in the end."""
@@ -230,45 +230,44 @@ class Starting:
             job.failure = {"why": why}
             live.failure = {"rank": None, "why": f"cannot be started: {why}"}
         else:
-            self.hub.planner.requeue(self.hub.now_us(), job.number, failed=True)
+            self.known.planner.requeue(self.known.now_us(), job.number, failed=True)
 
     def _step_aside(self, job: Job, why: str, *, everybody: bool) -> None:
         """Nobody is started for a moment; this one waits again, behind others if it was not the first time."""
-        hub = self.hub
-        now_us = hub.now_us()
-        aside_us = hub.trouble.note_fault(job.id, why if everybody else "", now_us)
-        hub.agenda.at(hub.trouble.until_us, self.try_all)
-        hub.planner.requeue(now_us, job.number)
+        now_us = self.known.now_us()
+        aside_us = self.known.trouble.note_fault(job.id, why if everybody else "", now_us)
+        self.errands.agenda.at(self.known.trouble.until_us, self.try_all)
+        self.known.planner.requeue(now_us, job.number)
         if aside_us:
             job.gates.add(GATE_ASIDE)
-            hub.planner.hold(now_us, job.number)
-            hub.agenda.at(now_us + aside_us, lambda: self._come_back(job.id))
+            self.known.planner.hold(now_us, job.number)
+            self.errands.agenda.at(now_us + aside_us, lambda: self._come_back(job.id))
         if everybody:
             self._put_back(self.waiting)
 
     def _put_back(self, numbers: Iterable[int]) -> None:
         """They have their seats, and do not begin for now."""
         for number in numbers:
-            other = self.hub.register.by_id[number]
+            other = self.known.register.by_id[number]
             if other.live is None and not other.ended:
                 other.state = "pending"
 
     def _come_back(self, number: int) -> None:
         """It may have its turn again."""
-        job = self.hub.register.by_id.get(number)
+        job = self.known.register.by_id.get(number)
         if job is None or job.ended or GATE_ASIDE not in job.gates:
             return
         job.gates.discard(GATE_ASIDE)
         if not job.gates:
-            self.hub.planner.release(self.hub.now_us(), job.number)
-            self.hub.stir()
+            self.known.planner.release(self.known.now_us(), job.number)
+            self.errands.stir()
 
     # ------------------------------------------------------------------ orders
 
     def _order(self, job: Job, live: Live, run: Run) -> Order:
         uid, gid, user = self._identity(job)
         members = self.orders(job, live, run, list(live.members.values()))
-        cap = run.log_cap_bytes or self.hub.settings.log_cap_bytes
+        cap = run.log_cap_bytes or self.known.settings.log_cap_bytes
         return Order(
             job=job.id,
             attempt=live.attempt,
@@ -277,15 +276,15 @@ class Starting:
             gid=gid,
             user=user,
             members=members,
-            log_cap_bytes=max(1, min(cap, self.hub.settings.log_cap_bytes)),
+            log_cap_bytes=max(1, min(cap, self.known.settings.log_cap_bytes)),
             umask=run.umask & 0o777,
-            pids_max=self.hub.settings.pids_max,
+            pids_max=self.known.settings.pids_max,
         )
 
     def orders(self, job: Job, live: Live, run: Run, members: list[Member]) -> list[MemberOrder]:
         """What the shim is told of these members."""
-        uuids = [device.uuid for device in self.hub.devices]
-        setting = SharedEnvironment(uuids, self._port(live), str(self.hub.runs / live.run))
+        uuids = [device.uuid for device in self.known.devices]
+        setting = SharedEnvironment(uuids, self._port(live), str(self.known.runs / live.run))
         cwd = run.cwd or "/"
         return [
             MemberOrder(
@@ -299,7 +298,7 @@ class Starting:
 
     def _identity(self, job: Job) -> tuple[int, int, str]:
         """Whom the members run as. A uid that now belongs to somebody else starts nothing."""
-        if not self.hub.system:
+        if not self.known.system:
             return job.uid, job.gid, ""
         try:
             entry = pwd.getpwuid(job.uid)
@@ -330,7 +329,7 @@ class Starting:
 
     def _device_list(self, live: Live) -> list[str]:
         used = sorted({device for member in live.members.values() for device, _ in member.devices})
-        return [self.hub.devices[device].uuid for device in used]
+        return [self.known.devices[device].uuid for device in used]
 
 
 def note_ready(live: Live, ready: Ready) -> None:

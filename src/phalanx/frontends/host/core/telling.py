@@ -8,9 +8,10 @@ from typing import Any
 from phalanx.frontends.host.core.details import Details
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.gantts import Gantts
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import Job
+from phalanx.frontends.host.core.knowledge import Knowledge
+from phalanx.frontends.host.core.processes import Processes
 from phalanx.frontends.host.core.reports import Reports, Watched
 from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.core.whys import Whys
@@ -23,13 +24,13 @@ from phalanx.frontends.host.store import JobRecord
 class Telling:
     """Answers questions; changes nothing. `caller` None: the daemon itself asks and may read everything."""
 
-    def __init__(self, hub: Hub, forecaster: Forecaster) -> None:
+    def __init__(self, known: Knowledge, processes: Processes, forecaster: Forecaster) -> None:
         """Nothing was asked yet."""
-        self.rows_of = Rows(hub, forecaster)
-        self.whys = Whys(hub, forecaster, self.rows_of)
-        self.details = Details(hub, self.rows_of, self.whys)
-        self.reports = Reports(hub, self.rows_of)
-        self.gantts = Gantts(hub, forecaster)
+        self.rows_of = Rows(known, forecaster)
+        self.whys = Whys(known, forecaster, self.rows_of)
+        self.details = Details(known, self.rows_of, self.whys)
+        self.reports = Reports(known, processes, self.rows_of)
+        self.gantts = Gantts(known, forecaster)
 
     async def rows(self, jobs: Sequence[Job], *, with_eta: bool, caller: Caller | None = None) -> list[Row]:
         """Jobs as rows, in the order given."""

@@ -14,9 +14,9 @@ from phalanx.control.spec.errors import show
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.intake import check_name
 from phalanx.frontends.host.core.jobs import EVICT, Job, Live, is_same_element
+from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.messages import Accepted, ArrayPart, RefusedRef, Submission
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import VOID_US, CloseEstimate, UpdateJob
@@ -40,9 +40,10 @@ EDITABLE: Final = {
 class Verbs:
     """Each takes a job that the caller may act on."""
 
-    def __init__(self, hub: Hub, admission: Admission, ending: Ending) -> None:
+    def __init__(self, means: Means, admission: Admission, ending: Ending) -> None:
         """Works on the parts of one core."""
-        self.hub, self.admission, self.ending = hub, admission, ending
+        self.known, self.pen, self.errands = means.known, means.pen, means.errands
+        self.admission, self.ending = admission, ending
 
     async def cancel(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
         """Nobody wants it any more; of one that has ended this is true already."""
@@ -67,7 +68,7 @@ class Verbs:
         return [job for (_, job), answer in zip(found, answers, strict=True) if answer is None], refused
 
     async def _do(self, verb: str, caller: Caller, job: Job) -> None:
-        if job.id not in self.hub.register.by_id:
+        if job.id not in self.known.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self, verb)(caller, job, {})
 
@@ -77,14 +78,16 @@ class Verbs:
         self.admission.close_gate(job, GATE_HOLD)
         fact = (job.id, "hold", {"by": caller.user})
         # Its start is up to a person now: what was foreseen of it is neither hit nor missed.
-        await self.hub.commit(UpdateJob(job.id, held=True), CloseEstimate(job.id, VOID_US), facts=[fact])
-        self.hub.stir()
+        await self.pen.commit(UpdateJob(job.id, held=True), CloseEstimate(job.id, VOID_US), facts=[fact])
+        self.errands.stir()
 
     async def release(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
         """A held job may have its turn."""
+        if job.ended:
+            raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         if GATE_HOLD not in job.gates:
             raise Refused("conflict", f"job {job.id} is not on hold", f"see what it waits for: phalanx why {job.id}")
-        await self.hub.commit(UpdateJob(job.id, held=False), facts=[(job.id, "release", {"by": caller.user})])
+        await self.pen.commit(UpdateJob(job.id, held=False), facts=[(job.id, "release", {"by": caller.user})])
         self.admission.open_gate(job, GATE_HOLD)
 
     async def preempt(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
@@ -101,10 +104,10 @@ class Verbs:
                 "see docs/protocol.md",
             )
         by = "a drill" if body.get("drill") else caller.user
-        self.hub.planner.requeue(self.hub.now_us(), job.number)
+        self.known.planner.requeue(self.known.now_us(), job.number)
         fact = (job.id, "evict", {"cause": "drill" if body.get("drill") else "person"})
         await self.ending.stop_now(job, live, EVICT, by, [fact])
-        self.hub.stir()
+        self.errands.stir()
 
     def warn_preempted(self, job: Job) -> list[str]:
         """What somebody should know who has just had a job leave its seats."""
@@ -118,7 +121,7 @@ class Verbs:
         since_us = live.saved_us if live.saved_us is not None else live.started_us
         if since_us is None:
             return ""
-        return words.format(span(max(0, self.hub.now_us() - since_us) / 1e6))
+        return words.format(span(max(0, self.known.now_us() - since_us) / 1e6))
 
     # ------------------------------------------------------------------ sizes
 
@@ -148,14 +151,14 @@ class Verbs:
                 f"job {job.id} runs and has not said that it can change its size",
                 "its script must call phalanx.elastic.join(); see docs/protocol.md",
             )
-        if not self.hub.planner.pin(self.hub.now_us(), job.number, members):
+        if not self.known.planner.pin(self.known.now_us(), job.number, members):
             allowed = job.gang.roles[0].sizes.allowed
             sizes = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 8 else ", ".join(map(str, allowed))
             raise Refused("usage", f"job {job.id} cannot have {members} members", f"it may have {sizes}")
         job.pin = members
         fact = (job.id, "pin", {"members": members, "by": caller.user})
-        await self.hub.commit(UpdateJob(job.id, pin=members), facts=[fact])
-        self.hub.stir()
+        await self.pen.commit(UpdateJob(job.id, pin=members), facts=[fact])
+        self.errands.stir()
 
     async def _change_range(self, caller: Caller, job: Job, body: Mapping[str, Any]) -> None:
         sizes = job.gang.roles[0].sizes
@@ -186,15 +189,14 @@ class Verbs:
             columns |= self._edit_gang(caller, job, wanted)
         if name is not None:
             check_name(str(name))
-            self.hub.register.rename(job, str(name))
+            self.known.register.rename(job, str(name))
             columns["name"] = str(name)
         fact = (job.id, "edit", {"by": caller.user, "what": dict(body)})
-        await self.hub.commit(UpdateJob(job.id, **columns), facts=[fact])
-        self.hub.stir()
+        await self.pen.commit(UpdateJob(job.id, **columns), facts=[fact])
+        self.errands.stir()
 
     def _edit_gang(self, caller: Caller, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        hub = self.hub
-        stored = hub.store.job(job.id)
+        stored = self.known.store.job(job.id)
         assert stored is not None
         tree: dict[str, Any] = msgspec.json.decode(stored.gang)
         for key, value in wanted.items():
@@ -203,27 +205,27 @@ class Verbs:
             else:
                 tree[EDITABLE[key]] = value
         text = msgspec.json.encode(tree)
-        hub.intake.judge(text, job.user)
+        self.known.intake.judge(text, job.user)
         if not caller.admin:
-            self.admission.check_priority(caller, hub.intake.read_gang(text))
+            self.admission.check_priority(caller, self.known.intake.read_gang(text))
         stored.gang = text
-        gang = self.admission.make(stored, hub.intake.read_gang(text)).gang
+        gang = self.admission.make(stored, self.known.intake.read_gang(text)).gang
         job.gang = replace(gang, name=str(job.id))
         job.predicted = job.predicted and "walltime" not in tree
-        number = hub.planner.replace(hub.now_us(), job.number, job.gang, held=bool(job.gates))
-        hub.register.number(job, number)
+        number = self.known.planner.replace(self.known.now_us(), job.number, job.gang, held=bool(job.gates))
+        self.known.register.number(job, number)
         return {"gang": text, "queue": gang.queue}
 
     async def retry(self, caller: Caller, job: Job) -> Accepted:
         """Submit an ended job again as it was, under a new id; an element takes the place of the one it repeats."""
         self._must_have_ended(job)
-        stored = self.hub.store.job(job.id)
+        stored = self.known.store.job(job.id)
         assert stored is not None
         options: Mapping[str, Any] = msgspec.json.decode(stored.options) if stored.options else {}
         part = options.get("array")
         submission = Submission(
             gang=msgspec.Raw(_without_after(stored.gang)),
-            run=msgspec.Raw(self.hub.store.load_run(job.id)),
+            run=msgspec.Raw(self.known.store.load_run(job.id)),
             name=stored.name,
             array=None if part is None else msgspec.convert(part, ArrayPart),
             singleton=bool(options.get("singleton")),
@@ -235,7 +237,7 @@ class Verbs:
 
     def _must_have_ended(self, job: Job) -> None:
         """Of one that waits a copy would go past its hold, its dependencies and its place in the line."""
-        copies = (each for each in self.hub.register if not each.ended and is_same_element(each, job))
+        copies = (each for each in self.known.register if not each.ended and is_same_element(each, job))
         still = job if not job.ended else next(copies, None)
         if still is None:
             return

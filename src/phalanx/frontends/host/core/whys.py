@@ -12,8 +12,8 @@ from phalanx.control.queue_view import ask_least, list_ahead
 from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.happenings import seen_by
-from phalanx.frontends.host.core.hub import Hub
 from phalanx.frontends.host.core.jobs import Job, Live
+from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.needs import amount, needs_text
 from phalanx.frontends.host.core.outlook import ForecastInput
 from phalanx.frontends.host.core.passing import Passers
@@ -39,11 +39,12 @@ _NOBODY: Final = Ahead(0, 0.0, [])
 class Whys:
     """Answers `why`."""
 
-    def __init__(self, hub: Hub, forecaster: Forecaster, rows: Rows) -> None:
+    def __init__(self, known: Knowledge, forecaster: Forecaster, rows: Rows) -> None:
         """Knows nothing of its own."""
-        self.hub, self.forecaster, self.rows = hub, forecaster, rows
-        self.sooners = Sooners(hub, forecaster, rows)
-        self.passers, self.surpluses = Passers(hub, rows), Surpluses(hub, forecaster)
+        self.known = known
+        self.forecaster, self.rows = forecaster, rows
+        self.sooners = Sooners(self.known, forecaster, rows)
+        self.passers, self.surpluses = Passers(self.known, rows), Surpluses(self.known, forecaster)
 
     async def why(self, job: Job, caller: Caller | None = None) -> Why:
         """Everything that explains where a job stands."""
@@ -52,7 +53,7 @@ class Whys:
             return await self._why_waiting(job, reads=reads)
         if job.ended:
             reason = self._say_ended(job, reads=reads)
-        elif job.live is not None and job.next is None and not (job.live.phase.at_gate and self.hub.store.full):
+        elif job.live is not None and job.next is None and not (job.live.phase.at_gate and self.known.store.full):
             reason = Reason("Stopping" if job.live.purpose else "Running", self._say_running(job, job.live))
         else:
             reason = self.rows.reason(job, {}) or Reason("Starting", "is being started")
@@ -68,7 +69,7 @@ class Whys:
             reason=reason,
             needs=needs_text(job.gang),
             queue=job.queue,
-            since=self.hub.iso(job.submit_wall if since is None else since),
+            since=self.known.iso(job.submit_wall if since is None else since),
             decisions=self.story(job.id, DECISIONS_MOST, reads=reads),
             **parts,
         )
@@ -76,16 +77,16 @@ class Whys:
     def story(self, job: int, most: int, *, reads: bool) -> list[Happening]:
         """The last things that happened to a job."""
         records: list[EventRecord] = []
-        page = self.hub.store.events(job=job, limit=_PAGE)
+        page = self.known.store.events(job=job, limit=_PAGE)
         records += page
         while len(page) == _PAGE:  # a job of many changes: its last words are further on
-            page = self.hub.store.events(job=job, since=page[-1].seq, limit=_PAGE)
+            page = self.known.store.events(job=job, since=page[-1].seq, limit=_PAGE)
             records = [*records, *page][-most:]
         told = []
         for record in records[-most:]:
             data: dict[str, Any] = msgspec.json.decode(record.data) if record.data else {}
             shown = seen_by(data, reads=reads)
-            told.append(Happening(record.seq, self.hub.iso(record.wall), job, record.event, shown))
+            told.append(Happening(record.seq, self.known.iso(record.wall), job, record.event, shown))
         return told
 
     # ------------------------------------------------------------------ waiting
@@ -93,7 +94,7 @@ class Whys:
     async def _why_waiting(self, job: Job, *, reads: bool) -> Why:
         reason = self.reason(job)
         etas = await self.forecaster.forecasts([job.id])
-        in_order = list_ahead(self.hub.planner.state, self.hub.planner.policy, job.number)
+        in_order = list_ahead(self.known.planner.state, self.known.planner.policy, job.number)
         ahead, rivals = self._find_ahead(job, in_order)
         blockers: list[Reason] = []
         if job.gates:
@@ -104,7 +105,7 @@ class Whys:
             others = await asyncio.to_thread(self._look_around, ground, job.number)
             blockers = [self._blocker(job, other) for other in others if other.code.word != reason.code]
         sooner = await self.sooners.find(job, reason, rivals)
-        eta = None if self.hub.store.full else etas.get(job.id)
+        eta = None if self.known.store.full else etas.get(job.id)
         more: dict[str, Any] = {"blockers": blockers, "ahead": ahead, "sooner_if": sooner}
         if in_order is not None:
             starts = await self.forecaster.starts_before(job)
@@ -130,7 +131,7 @@ class Whys:
 
     def _look_around(self, ground: ForecastInput, number: int) -> tuple[blame.Reason, ...]:
         """In another thread, on a copy."""
-        return explain(ground.state.borrow(), self.hub.planner.policy, number)
+        return explain(ground.state.borrow(), self.known.planner.policy, number)
 
     def _blocker(self, job: Job, found: blame.Reason) -> Reason:
         sentence = SENTENCES.get(found.code, found.code.word).format(
@@ -146,7 +147,7 @@ class Whys:
 
     def _find_ahead(self, job: Job, numbers: list[int] | None) -> tuple[Ahead, int]:
         """Who has its turn before a job, and the highest priority among them."""
-        by_number = self.hub.register.by_number
+        by_number = self.known.register.by_number
         if numbers is None:
             return _NOBODY, job.gang.priority
         found = [by_number[each] for each in numbers if each in by_number]
@@ -172,7 +173,7 @@ class Whys:
 
     def _say_room(self, job: Job) -> str:
         """What is asked, what is free, and who has the rest."""
-        state = self.hub.planner.state
+        state = self.known.planner.state
         fleet = state.fleet
         asked = ask_least(fleet, job.gang)
         free, whole = state.show_nodes().free.sum(axis=0), fleet.capacity.sum(axis=0)
@@ -192,7 +193,7 @@ class Whys:
 
     def _say_holders(self) -> str:
         """Who has the devices, the largest first, and which are nobody's to give."""
-        state, by_number = self.hub.planner.state, self.hub.register.by_number
+        state, by_number = self.known.planner.state, self.known.register.by_number
         held = []
         for gang in state.list_seated():
             job = by_number.get(gang)
@@ -201,13 +202,13 @@ class Whys:
         held = sorted((each for each in held if each[0]), key=lambda each: (-each[0], each[1].id))
         words = [f"{job.id} ({job.name}, {job.user}) holds {number(many)}" for many, job in held]
         closed = [
-            f"gpu {device} is not given away ({why})" for device, why in sorted(self.hub.occupancy.closed.items())
+            f"gpu {device} is not given away ({why})" for device, why in sorted(self.known.occupancy.closed.items())
         ]
         return "; ".join(part for part in (listing(words, 6), listing(closed, 3)) if part)
 
     def _say_use(self, job: Job, code: Code) -> str:
         """How much of a limit is used."""
-        state, fleet = self.hub.planner.state, self.hub.planner.state.fleet
+        state, fleet = self.known.planner.state, self.known.planner.state.fleet
         queues, users = state.show_queues(), state.show_users()
         columns: QueueColumns | UserColumns = queues if code is Code.QUEUE_LIMIT else users
         chain = [columns.names.index(job.queue if code is Code.QUEUE_LIMIT else job.user)]
@@ -223,19 +224,19 @@ class Whys:
 
     def _say_rival(self, job: Job, code: Code) -> str:
         """Whom a job would delay, or stands behind."""
-        by_number = self.hub.register.by_number
+        by_number = self.known.register.by_number
         promised = sorted(self.rows.explained().reservations, key=lambda each: each.start_us)
         for each in promised:
             rival = by_number.get(each.gangs[0])
             if rival is not None and rival is not job:
-                at = due(self.hub.wall_at(each.start_us), self.hub.clock.wall_s())
+                at = due(self.known.wall_at(each.start_us), self.known.clock.wall_s())
                 who = f"{rival.id} ({rival.name}, {rival.user}, {gpus(least_gpus(rival.gang))})"
                 verb = "would delay" if code is Code.RESERVED else "waits behind"
                 return f"would fit, but {verb} {who}, which is to start {at}"
         return ""
 
     def _say_after(self, job: Job) -> str:
-        others = (self.hub.register.by_id.get(int(name)) for name in job.gang.after.names if name.isdecimal())
+        others = (self.known.register.by_id.get(int(name)) for name in job.gang.after.names if name.isdecimal())
         words = [
             f"{other.id} ({other.name}, {other.state})" for other in others if other is not None and not other.ended
         ]
@@ -243,14 +244,14 @@ class Whys:
         return f"waits for the {how} of {listing(words)}" if words else ""
 
     def _say_rest(self, job: Job) -> str:
-        state = self.hub.planner.state
+        state = self.known.planner.state
         until_us, refusal = state.rest_of(job.number), state.refusal_of(job.number)
         if until_us is None:
             return ""
-        at = due(self.hub.wall_at(until_us), self.hub.clock.wall_s())
+        at = due(self.known.wall_at(until_us), self.known.clock.wall_s())
         if refusal is not None and refusal.rests_until_us == until_us:
             return f"was to start and could not: {refusal.words}; it is tried again {at}"
-        failures = self.hub.planner.state.failures_of(job.number)
+        failures = self.known.planner.state.failures_of(job.number)
         last = f"; the last time: {job.reason[1]}" if job.reason is not None else ""
         return f"failed {failures} times without saving anything; it rests, and is tried again {at}{last}"
 
@@ -258,10 +259,10 @@ class Whys:
 
     def _say_running(self, job: Job, live: Live) -> str:
         """Why here, why this size, until when."""
-        hub, present = self.hub, seated(live)
+        present = seated(live)
         devices = sorted({device for member in present for device, _ in member.devices})
-        where = devices_text(devices) or hub.node
-        islands = {hub.devices[device].island for device in devices}
+        where = devices_text(devices) or self.known.node
+        islands = {self.known.devices[device].island for device in devices}
         near = ", all in one island" if len(devices) > 1 and len(islands) == 1 else ""
         parts = [f"runs on {where}{self._say_attempt(live)}{near}", self._say_size(job, live, len(present))]
         if live.purpose is not None:
@@ -289,7 +290,7 @@ class Whys:
 
     def _say_until(self, job: Job) -> str:
         """By what is believed of it; never a promise."""
-        state = self.hub.planner.state
+        state = self.known.planner.state
         if not 0 <= job.number < len(state.gangs) or not state.phase_of(job.number).seated:
             return ""
         end_us = state.end_of(job.number)
@@ -299,7 +300,7 @@ class Whys:
             text = f"it says that it needs {span(left_s)} more"
         elif job.gang.walltime_us is None:
             text = "nobody said how long it runs"
-        elif end_us <= self.hub.now_us():
+        elif end_us <= self.known.now_us():
             text = f"it should have ended at {self._moment(end_us)}, by what was said of it"
         else:
             text = f"until about {self._moment(end_us)}, by {self._say_source(job, job.gang.walltime_us)}"
@@ -317,7 +318,7 @@ class Whys:
         return f"its --time of {span(walltime_us / 1e6)} with {most} members, at the size that it has"
 
     def _moment(self, at_us: int) -> str:
-        return moment(self.hub.wall_at(at_us), self.hub.clock.wall_s())
+        return moment(self.known.wall_at(at_us), self.known.clock.wall_s())
 
     # ------------------------------------------------------------------ ended
 
