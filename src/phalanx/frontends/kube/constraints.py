@@ -15,7 +15,7 @@ from phalanx.frontends.kube.node_rules import NodeRules, find_node_rules
 from phalanx.frontends.kube.objects.node import NodeObject, Taint
 from phalanx.frontends.kube.objects.pod import Pod, PodSpec, Toleration
 from phalanx.frontends.kube.remarks import NotYet, Remark, Unsupported, quote
-from phalanx.frontends.kube.requests import Demand, find_demand
+from phalanx.frontends.kube.requests import PodDemand, find_demand
 from phalanx.frontends.kube.taints import check_tolerations, find_repelling, find_taints
 from phalanx.frontends.kube.volume_rules import Storage, find_volume_rules
 
@@ -24,16 +24,16 @@ from phalanx.frontends.kube.volume_rules import Storage, find_volume_rules
 class Constraints:
     """Where one pod may go."""
 
-    nodes: NodeRules = NodeRules()
+    nodes: NodeRules = field(default_factory=NodeRules)
     tolerations: tuple[Toleration, ...] = ()
-    neighbours: Neighbours = Neighbours()
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
     """What one pod takes and where it may go. Pods of one shape are one question to the engine."""
 
-    demand: Demand
+    demand: PodDemand
     constraints: Constraints
 
 
@@ -41,7 +41,7 @@ class PodShape:
 class Surrounding:
     """What a pod's constraints refer to, beside nodes and other pods."""
 
-    storage: Storage = Storage()
+    storage: Storage = field(default_factory=Storage)
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by namespace
 
 
@@ -50,7 +50,7 @@ def find_shape(pod: Pod, surrounding: Surrounding) -> tuple[PodShape | None, tup
     remarks: list[Remark] = []
     demand = find_demand(pod)
     constraints = find_constraints(pod, surrounding, remarks)
-    if not isinstance(demand, Demand):
+    if not isinstance(demand, PodDemand):
         return None, (*demand, *remarks)
     return share_shape(demand, constraints), tuple(remarks)
 
@@ -71,7 +71,7 @@ def find_constraints(pod: Pod, surrounding: Surrounding, remarks: list[Remark]) 
 
 
 @lru_cache(maxsize=16_384)
-def share_shape(demand: Demand, constraints: Constraints) -> PodShape:
+def share_shape(demand: PodDemand, constraints: Constraints) -> PodShape:
     """One object for what is equal: shapes are compared whenever a gang is put together."""
     return PodShape(demand, constraints)
 

@@ -28,7 +28,7 @@ Labels = Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Companions:
     """Which pods a rule speaks of."""
 
     selector: Selector | None  # None: nobody
@@ -51,7 +51,7 @@ class AtMost:
 
     key: str
     members: int
-    company: Company
+    company: Companions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class NotWhere:
     """In no domain with any of the company."""
 
     key: str
-    company: Company
+    company: Companions
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class OnlyWhere:
     """In a domain with one of the company. `itself`: the first of them may go anywhere, else none ever could start."""
 
     key: str
-    company: Company
+    company: Companions
     itself: bool
 
 
@@ -77,7 +77,7 @@ class EvenSpread:
 
     key: str
     max_skew: int
-    company: Company
+    company: Companions
     itself: bool  # whether the pod counts as one of them
     min_domains: int = 1
     heeds_node_rules: bool = True  # nodes that the pod may not use do not count as domains
@@ -145,7 +145,7 @@ class _Asking:
     namespace_labels: Mapping[str, str]
     remarks: list[Remark]
 
-    def is_of(self, company: Company) -> bool:
+    def is_of(self, company: Companions) -> bool:
         """Whether it is itself one of those that it speaks of."""
         # Every namespace has its name as a label, whether or not anybody has seen the object yet.
         named = {"kubernetes.io/metadata.name": self.pod.metadata.namespace, **self.namespace_labels}
@@ -165,7 +165,7 @@ def _find_away(asking: _Asking, term: PodTerm, path: str) -> list[NeighbourRule]
     return [*itself, NotWhere(key, company)]
 
 
-def _find_company(asking: _Asking, term: PodTerm, path: str) -> tuple[str, Company]:
+def _find_company(asking: _Asking, term: PodTerm, path: str) -> tuple[str, Companions]:
     pod, remarks = asking.pod, asking.remarks
     _check_key(term.topology_key, path, remarks)
     selector = find_selector(term.label_selector, f"{path}.labelSelector", remarks)
@@ -174,7 +174,7 @@ def _find_company(asking: _Asking, term: PodTerm, path: str) -> tuple[str, Compa
     by_labels = find_selector(term.namespace_selector, f"{path}.namespaceSelector", remarks)
     # Neither named nor selected: its own namespace. An empty selector selects all of them.
     named = term.namespaces or (() if by_labels is not None else (pod.metadata.namespace,))
-    return term.topology_key, Company(selector, tuple(sorted(set(named))), by_labels)
+    return term.topology_key, Companions(selector, tuple(sorted(set(named))), by_labels)
 
 
 def _find_spread(asking: _Asking, written: SpreadConstraint, path: str) -> EvenSpread:
@@ -189,7 +189,7 @@ def _find_spread(asking: _Asking, written: SpreadConstraint, path: str) -> EvenS
         remarks.append(Invalid(f"{path}.minDomains", f"is {quote(written.min_domains)}", "write 1 or more"))
     selector = find_selector(written.label_selector, f"{path}.labelSelector", remarks)
     selector = _with_own(pod, selector, written.match_label_keys, IN)
-    company = Company(selector, (pod.metadata.namespace,))
+    company = Companions(selector, (pod.metadata.namespace,))
     return EvenSpread(
         key=written.topology_key,
         max_skew=written.max_skew,

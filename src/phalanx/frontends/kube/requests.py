@@ -44,7 +44,7 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodDemand:
     """What one pod takes of a node, in milli of cpu and units of everything else; equal demands compare equal."""
 
     amounts: tuple[tuple[str, int], ...]  # sorted by resource, never zero
@@ -60,7 +60,7 @@ class Demand:
         return tuple(sorted(found.items()))
 
 
-def find_demand(pod: Pod) -> Demand | tuple[Invalid, ...]:
+def find_demand(pod: Pod) -> PodDemand | tuple[Invalid, ...]:
     """All that a pod asks of a node, or what of it cannot be read."""
     reader = _AmountReader()
     spec = pod.spec
@@ -76,7 +76,7 @@ def find_demand(pod: Pod) -> Demand | tuple[Invalid, ...]:
     ports = _host_ports(spec, reader)
     if reader.bad:
         return tuple(reader.bad)
-    return Demand(tuple(sorted((resource, units) for resource, units in asked.items() if units)), ports)
+    return PodDemand(tuple(sorted((resource, units) for resource, units in asked.items() if units)), ports)
 
 
 def find_offer(node: NodeObject) -> Amounts | tuple[Invalid, ...]:

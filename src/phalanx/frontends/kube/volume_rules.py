@@ -112,7 +112,7 @@ def _find_volume_places(volume: Volume, remarks: list[Remark]) -> tuple[AnyOf, .
 
 
 def _in_place(label: str, modern: str, values: tuple[str, ...]) -> AnyOf:
-    """There by the label, or by its modern name where the node lacks the old one; or on nodes that say nothing at all."""
+    """There by the label, or by its modern name where a node lacks the old one; or on nodes that say nothing at all."""
     there: list[AllOf] = [(Expression(label, IN, values),)]
     if modern != label:
         there.append(tuple(sorted((Expression(label, ABSENT), Expression(modern, IN, values)))))

@@ -23,7 +23,7 @@ _STORY_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class Unreadable:
     """An object that is not what its kind promises. Whose it is, as far as that can be read."""
 
     metadata: Metadata
@@ -35,7 +35,7 @@ class ObjectList(Generic[T]):
     """A page of a list."""
 
     items: tuple[T, ...]
-    malformed: tuple[Malformed, ...] = ()
+    malformed: tuple[Unreadable, ...] = ()
     resource_version: str = ""
     more: str = ""  # the token of the next page
 
@@ -45,7 +45,7 @@ class WatchLine(Generic[T]):
     """One line of a watch. Of a bookmark only the version is there, of an error only the code and its words."""
 
     type: str  # ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; empty if the line is not readable at all
-    object: T | Malformed | None = None
+    object: T | Unreadable | None = None
     resource_version: str = ""
     code: int = 0
     says: str = ""
@@ -75,12 +75,12 @@ class _ErrorStatus(Narrow, frozen=True):
     message: str = ""
 
 
-def decode_object(data: bytes | msgspec.Raw, kind: type[T]) -> T | Malformed:
+def decode_object(data: bytes | msgspec.Raw, kind: type[T]) -> T | Unreadable:
     """One object of that kind, or what is wrong with it."""
     try:
         found: T = _decoder(kind)(data)
     except _UNREADABLE as bad:
-        return Malformed(_decode_or(_OnlyMetadata(), data).metadata, tell_unreadable(bad))
+        return Unreadable(_decode_or(_OnlyMetadata(), data).metadata, tell_unreadable(bad))
     return found
 
 
@@ -105,7 +105,7 @@ def decode_line(line: bytes, kind: type[T]) -> WatchLine[T]:
     if raw.type == "BOOKMARK":
         return WatchLine(raw.type, resource_version=_decode_or(_OnlyMetadata(), raw.object).metadata.resource_version)
     found = decode_object(raw.object, kind)
-    metadata = found.metadata if isinstance(found, Malformed) else getattr(found, "metadata", Metadata())
+    metadata = found.metadata if isinstance(found, Unreadable) else getattr(found, "metadata", Metadata())
     return WatchLine(raw.type, found, metadata.resource_version)
 
 
@@ -128,10 +128,10 @@ def tell_unreadable(bad: BaseException) -> str:
 def _decode_one_by_one(data: bytes, kind: type[T], why: str) -> ObjectList[T]:
     page = _decode_or(None, data, _RawList)
     if page is None:
-        return ObjectList((), (Malformed(Metadata(), why),))
+        return ObjectList((), (Unreadable(Metadata(), why),))
     found = [decode_object(item, kind) for item in page.items or ()]
-    good = tuple(item for item in found if not isinstance(item, Malformed))
-    bad = tuple(item for item in found if isinstance(item, Malformed))
+    good = tuple(item for item in found if not isinstance(item, Unreadable))
+    bad = tuple(item for item in found if isinstance(item, Unreadable))
     return ObjectList(good, bad, page.metadata.resource_version, page.metadata.continue_)
 
 
