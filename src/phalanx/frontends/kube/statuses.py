@@ -1,4 +1,4 @@
-"""What is written back: how a gang is, where each dialect expects to read it, as patches; one event per gang and reason.
+"""What is written back: how a gang is, where each dialect expects to read it, as patches; one event per reason.
 
 Pure: the instant comes in, patches come out, and where nothing would change there is none, so that a gang that waits an
 hour for one reason is written once. The first word of every message is the reason's code, the same everywhere; what the
