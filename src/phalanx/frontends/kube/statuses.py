@@ -102,7 +102,9 @@ def tell_gang(view: GangView, code: Code = Code.NONE, message: str = "", needed:
     for remark in view.blockers:
         if isinstance(remark, Unsupported):
             return Tiding(GangStanding.WAITING, UNSUPPORTED, remark.sentence)
-        word = Code.INVALID_SPEC if isinstance(remark, Invalid) else Code.HELD
+        # A group or gang that is not there yet makes it incomplete; a gate or a claim on its pods holds it.
+        waits = Code.GANG_INCOMPLETE if remark in view.remarks else Code.HELD
+        word = Code.INVALID_SPEC if isinstance(remark, Invalid) else waits
         return Tiding(GangStanding.WAITING, word.word, remark.sentence)
     if view.missing:
         arrived = max(0, max(view.outstanding, view.said.members_total) - view.missing)
