@@ -59,7 +59,9 @@ def pod(name="p0", **more):
 
 
 def node(name="n0", *, labels=None, spec=None, status=None):
-    return read({"kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "spec": spec or {}, "status": status or {}})
+    return read(
+        {"kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "spec": spec or {}, "status": status or {}}
+    )
 
 
 def group(api, name="g", *, meta=None, status=None, **spec):

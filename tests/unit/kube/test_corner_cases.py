@@ -187,7 +187,9 @@ def test_case_11_gangs_whose_pods_come_in_turns_are_kept_apart(api):
 
 
 @pytest.mark.parametrize("api", [PLUGINS, KOORDINATOR])
-@pytest.mark.parametrize(("seconds", "taken"), [(None, None), (0, 0), (10, 10), (1500, 1500), (-1, None), (2**40, None)])
+@pytest.mark.parametrize(
+    ("seconds", "taken"), [(None, None), (0, 0), (10, 10), (1500, 1500), (-1, None), (2**40, None)]
+)
 def test_case_12_a_time_out_is_one_of_the_gang_and_stops_nobody(api, seconds, taken):
     view = view_one(members(api, 2), gang(api, 2, **({} if seconds is None else {"scheduleTimeoutSeconds": seconds})))
     assert (view.said.timeout_s, view.startable) == (taken, True)
@@ -225,7 +227,9 @@ def test_case_15_after_the_first_success_a_pod_that_could_not_be_bound_retries_b
 
 
 @every_dialect
-@pytest.mark.parametrize(("field", "value"), [("priority", 1), ("schedulerName", "other"), ("preemptionPolicy", "Never")])
+@pytest.mark.parametrize(
+    ("field", "value"), [("priority", 1), ("schedulerName", "other"), ("preemptionPolicy", "Never")]
+)
 def test_case_16_members_that_contradict_each_other_stop_the_whole_gang(api, field, value):
     view = view_one([*members(api, 2), *members(api, 1, start=2, **{field: value})], gang(api, 2))
     assert said(view.blockers) == [("Invalid", f"spec.{field}")]
@@ -275,7 +279,9 @@ def test_case_34_a_replacement_knows_the_nodes_of_its_siblings(api):
 def test_case_35_a_level_that_several_gangs_must_share_is_refused_and_not_ignored():
     prefix = "gang.scheduling.koordinator.sh/"
     spec = '{"gatherStrategy": [{"layer": "rack", "strategy": "MustGather"}]}'
-    both = {"meta": {"annotations": {f"{prefix}groups": '["team/a", "team/b"]', f"{prefix}network-topology-spec": spec}}}
+    both = {
+        "meta": {"annotations": {f"{prefix}groups": '["team/a", "team/b"]', f"{prefix}network-topology-spec": spec}}
+    }
     views = view_all(
         [*members(KOORDINATOR, 1, "a"), *members(KOORDINATOR, 1, "b")],
         [gang(KOORDINATOR, 1, "a", **both), gang(KOORDINATOR, 1, "b", **both)],
@@ -308,7 +314,10 @@ def test_case_36_ranks_follow_the_number_and_then_the_name(written):
 @pytest.mark.parametrize("index", ["-1", "one", "1.5", "9" * 30, ""])
 def test_case_36_a_number_that_cannot_be_read_is_none(index):
     key = "gang.scheduling.koordinator.sh/network-topology-index"
-    pods = [pod(name, labels={"pod-group.scheduling.sigs.k8s.io": "g"}, annotations={key: number}) for name, number in [("a", index), ("b", "0")]]
+    pods = [
+        pod(name, labels={"pod-group.scheduling.sigs.k8s.io": "g"}, annotations={key: number})
+        for name, number in [("a", index), ("b", "0")]
+    ]
     assert [member.name for member in view_one(pods, gang(KOORDINATOR, 2)).members] == ["b", "a"]
 
 

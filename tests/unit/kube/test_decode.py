@@ -5,7 +5,14 @@ import json
 import pytest
 from kube_objects import manifest, metadata
 
-from phalanx.frontends.kube.objects.decode import ObjectList, Unreadable, decode_line, decode_list, decode_object, decode_text
+from phalanx.frontends.kube.objects.decode import (
+    ObjectList,
+    Unreadable,
+    decode_line,
+    decode_list,
+    decode_object,
+    decode_text,
+)
 from phalanx.frontends.kube.objects.groups import NativePodGroup, PluginsPodGroup
 from phalanx.frontends.kube.objects.pod import Pod
 
@@ -23,7 +30,10 @@ def test_a_list_with_its_version_and_the_token_of_the_next_page():
 
 def test_one_malformed_object_does_not_hide_the_others():
     broken = {"metadata": metadata("broken"), "spec": {"minMember": "many"}}
-    page = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": metadata("good"), "spec": {"minMember": 2}}, broken]}
+    page = {
+        "metadata": {"resourceVersion": "9"},
+        "items": [{"metadata": metadata("good"), "spec": {"minMember": 2}}, broken],
+    }
     found = decode_list(encode(page), PluginsPodGroup)
     assert [group.metadata.name for group in found.items] == ["good"]
     (bad,) = found.malformed
@@ -67,8 +77,12 @@ def test_lines_of_a_watch():
 
 
 def test_both_versions_of_the_native_group_are_read():
-    beta = decode_object(b'{"apiVersion":"scheduling.k8s.io/v1beta1","spec":{"disruptionMode":{"all":{}}}}', NativePodGroup)
-    alpha = decode_object(b'{"apiVersion":"scheduling.k8s.io/v1alpha2","spec":{"disruptionMode":"PodGroup"}}', NativePodGroup)
+    beta = decode_object(
+        b'{"apiVersion":"scheduling.k8s.io/v1beta1","spec":{"disruptionMode":{"all":{}}}}', NativePodGroup
+    )
+    alpha = decode_object(
+        b'{"apiVersion":"scheduling.k8s.io/v1alpha2","spec":{"disruptionMode":"PodGroup"}}', NativePodGroup
+    )
     assert beta.spec.disruption_mode.all is not None
     assert alpha.spec.disruption_mode == "PodGroup"
 

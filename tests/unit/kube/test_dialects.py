@@ -3,7 +3,22 @@
 import json
 
 import pytest
-from kube_objects import GROUPS, KOORDINATOR, NAMING, NATIVE, PLUGINS, VOLCANO, gang, key_of, members, metadata, pod, said, view_all, view_one
+from kube_objects import (
+    GROUPS,
+    KOORDINATOR,
+    NAMING,
+    NATIVE,
+    PLUGINS,
+    VOLCANO,
+    gang,
+    key_of,
+    members,
+    metadata,
+    pod,
+    said,
+    view_all,
+    view_one,
+)
 
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.gang_view import Dialect, GangKey
@@ -66,7 +81,10 @@ def test_a_malformed_group_is_told_with_the_field(api):
 @pytest.mark.parametrize("api", DIALECTS)
 def test_members_of_several_shapes_are_several_roles(api):
     view = view_one([*members(api, 2, cpu="8"), *members(api, 2, start=2)], gang(api, 3))
-    assert [(role.name, len(role.members), role.members_min) for role in view.roles] == [("member", 2, 2), ("member-2", 2, 1)]
+    assert [(role.name, len(role.members), role.members_min) for role in view.roles] == [
+        ("member", 2, 2),
+        ("member-2", 2, 1),
+    ]
 
 
 @pytest.mark.parametrize("api", DIALECTS)
@@ -161,5 +179,9 @@ def test_thousand_members_need_one_sentence():
     ("lengths", "kill_after"), [([60, 600], 600), ([60, None], None), ([None, None], None), ([-5, -5], None)]
 )
 def test_how_long_members_may_run_is_known_if_all_have_a_limit(lengths, kill_after):
-    pods = [each for i, s in enumerate(lengths) for each in members(PLUGINS, 1, start=i, **({"activeDeadlineSeconds": s} if s else {}))]
+    pods = [
+        each
+        for i, s in enumerate(lengths)
+        for each in members(PLUGINS, 1, start=i, **({"activeDeadlineSeconds": s} if s else {}))
+    ]
     assert view_one(pods, gang(PLUGINS, 2)).kill_after_s == kill_after

@@ -12,7 +12,10 @@ PREFIX = "gang.scheduling.koordinator.sh/"
 
 def annotated(count=2, name="g", *, created=None, **annotations):
     """Pods that are a gang by annotations only; underscores stand for hyphens."""
-    found = {f"{PREFIX}{key.replace('_', '-')}": value for key, value in {"name": name, "min_available": "2", **annotations}.items()}
+    found = {
+        f"{PREFIX}{key.replace('_', '-')}": value
+        for key, value in {"name": name, "min_available": "2", **annotations}.items()
+    }
     meta = {"creationTimestamp": created} if created else {}
     return [pod(f"{name}-{i}", annotations=found, meta=meta) for i in range(count)]
 
@@ -35,7 +38,12 @@ def test_annotations_alone_make_a_gang():
 @pytest.mark.parametrize(
     "naming",
     [
-        {"labels": {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}},
+        {
+            "labels": {
+                "pod-group.scheduling.sigs.k8s.io/name": "g",
+                "pod-group.scheduling.sigs.k8s.io/min-available": "2",
+            }
+        },
         {"labels": {"pod-group.scheduling.sigs.k8s.io/name": "g"}, "annotations": {f"{PREFIX}min-available": "2"}},
     ],
 )
@@ -115,14 +123,22 @@ def test_what_is_no_span_of_time_is_told_and_left_out(written):
 
 def test_the_first_pod_speaks_for_its_gang_and_the_others_are_told():
     late = annotated(1, min_available="9", created="2026-01-02T00:00:00Z")
-    early = [pod("z", annotations={f"{PREFIX}name": "g", f"{PREFIX}min-available": "1"}, meta={"creationTimestamp": "2026-01-01T00:00:00Z"})]
+    early = [
+        pod(
+            "z",
+            annotations={f"{PREFIX}name": "g", f"{PREFIX}min-available": "1"},
+            meta={"creationTimestamp": "2026-01-01T00:00:00Z"},
+        )
+    ]
     view = view_one([*late, *early])
     assert view.said.members_min == 1
     assert said(view.remarks) == [("Notice", f"metadata.annotations[{PREFIX}min-available]")]
 
 
 def test_the_queue_is_the_quota():
-    pods = members(KOORDINATOR, 1, labels={"pod-group.scheduling.sigs.k8s.io": "g", "quota.scheduling.koordinator.sh/name": "ml"})
+    pods = members(
+        KOORDINATOR, 1, labels={"pod-group.scheduling.sigs.k8s.io": "g", "quota.scheduling.koordinator.sh/name": "ml"}
+    )
     assert view_one(pods, gang(KOORDINATOR, 1)).said.queue == "ml"
 
 
@@ -131,7 +147,10 @@ def test_the_queue_is_the_quota():
 
 @both
 def test_layers_of_the_network(make):
-    rules = [{"layer": "block", "strategy": "MustGather"}, {"layer": "rack", "strategy": "PreferGather", "podCountMultiple": 4}]
+    rules = [
+        {"layer": "block", "strategy": "MustGather"},
+        {"layer": "rack", "strategy": "PreferGather", "podCountMultiple": 4},
+    ]
     topology = make(network_topology_spec=json.dumps({"gatherStrategy": rules})).said.topology
     assert [level.name for level in topology.require] == ["block"]
     assert [level.name for level in topology.prefer] == ["rack"]
@@ -215,7 +234,10 @@ def test_a_gang_whose_group_does_not_name_it_back_is_told():
 
 def test_gangs_of_one_group_share_a_queue():
     queue = {"quota.scheduling.koordinator.sh/name": "ml"}
-    a = [pod(each.metadata.name, annotations=each.metadata.annotations, labels=queue) for each in annotated(name="a", **group_of("b"))]
+    a = [
+        pod(each.metadata.name, annotations=each.metadata.annotations, labels=queue)
+        for each in annotated(name="a", **group_of("b"))
+    ]
     views = view_all([*a, *annotated(name="b", **group_of("a"))])
     assert [said(view.blockers) for view in views.values()] == [[("Invalid", "groups")]] * 2
 

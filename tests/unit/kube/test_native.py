@@ -37,13 +37,20 @@ def test_how_it_may_be_disrupted_in_both_spellings(mode, disruption):
 
 
 def test_the_version_before_is_read_alike():
-    old = group(ALPHA, schedulingPolicy={"gang": {"minCount": 3}}, disruptionMode="PodGroup", podGroupTemplateRef={"workload": {}})
+    old = group(
+        ALPHA,
+        schedulingPolicy={"gang": {"minCount": 3}},
+        disruptionMode="PodGroup",
+        podGroupTemplateRef={"workload": {}},
+    )
     new = gang(NATIVE, 3, disruptionMode={"all": {}}, workloadRef={"workloadName": "w", "templateName": "t"})
     assert view_one(members(NATIVE, 3), old) == view_one(members(NATIVE, 3), new)
 
 
 def test_one_level_of_the_network_is_required_by_label():
-    view = view_one(members(NATIVE, 1), gang(NATIVE, 1, schedulingConstraints={"topology": [{"key": "example.com/rack"}]}))
+    view = view_one(
+        members(NATIVE, 1), gang(NATIVE, 1, schedulingConstraints={"topology": [{"key": "example.com/rack"}]})
+    )
     (level,) = view.said.topology.require
     assert (level.by, level.name) == ("label", "example.com/rack")
 
@@ -74,7 +81,9 @@ def test_the_priority_of_group_and_pods_must_agree():
 
 
 def test_a_class_stands_for_its_priority_where_admission_has_not_been():
-    view = view_one(members(NATIVE, 2, priority=9), gang(NATIVE, 2, priorityClassName="high"), priority_by_class={"high": 9})
+    view = view_one(
+        members(NATIVE, 2, priority=9), gang(NATIVE, 2, priorityClassName="high"), priority_by_class={"high": 9}
+    )
     assert (view.priority, view.startable) == (9, True)
 
 

@@ -5,7 +5,10 @@ from kube_objects import pod, said
 
 from phalanx.frontends.kube.neighbours import AtMost, NotWhere, OnlyWhere, find_neighbours
 
-REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
 HOST = "kubernetes.io/hostname"
 LABELS = {"app": "a", "hash": "1"}
 
@@ -125,7 +128,10 @@ def test_wishes_stay_wishes():
         (spread(whenUnsatisfiable="Never"), "whenUnsatisfiable"),
         (spread(nodeTaintsPolicy="Perhaps"), "nodeTaintsPolicy"),
         (spread(topologyKey=""), "topologyKey"),
-        ({"affinity": {"podAffinity": {PREFERRED: [{"weight": 0, "podAffinityTerm": {"topologyKey": "z"}}]}}}, "weight"),
+        (
+            {"affinity": {"podAffinity": {PREFERRED: [{"weight": 0, "podAffinityTerm": {"topologyKey": "z"}}]}}},
+            "weight",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_told_with_its_place(spec, field):

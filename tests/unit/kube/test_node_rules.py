@@ -5,7 +5,10 @@ from kube_objects import pod, said
 
 from phalanx.frontends.kube.node_rules import find_node_rules
 
-REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
 
 
 def rules_of(**spec):
@@ -111,7 +114,10 @@ def test_equal_wishes_are_equal_however_they_are_written():
         (affinity(term(("a", "Gt", "x"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity(term(("a", "Gt", "1", "2"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity({"matchFields": [expression("metadata.uid", "In", "x")]}), "nodeSelectorTerms[0].matchFields[0]"),
-        (affinity({"matchFields": [expression("metadata.name", "In", "x", "y")]}), "nodeSelectorTerms[0].matchFields[0]"),
+        (
+            affinity({"matchFields": [expression("metadata.name", "In", "x", "y")]}),
+            "nodeSelectorTerms[0].matchFields[0]",
+        ),
         (affinity(preferred=[{"weight": 0, "preference": {}}]), "[0].weight"),
         (affinity(preferred=[{"weight": 101, "preference": {}}]), "[0].weight"),
     ],

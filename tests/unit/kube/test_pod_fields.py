@@ -17,14 +17,52 @@ from phalanx.frontends.kube.pod_fields import NESTED_FIELDS, POD_FIELDS, Treatme
 from phalanx.frontends.kube.remarks import NotYet, Unsupported
 from phalanx.frontends.kube.volume_rules import Storage
 
-POD_SPEC_1_37 = """
-volumes initContainers containers ephemeralContainers restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds
-dnsPolicy nodeSelector serviceAccountName serviceAccount automountServiceAccountToken nodeName hostNetwork hostPID hostIPC
-shareProcessNamespace securityContext imagePullSecrets hostname subdomain affinity schedulerName tolerations hostAliases
-priorityClassName priority dnsConfig readinessGates runtimeClassName enableServiceLinks preemptionPolicy overhead
-topologySpreadConstraints setHostnameAsFQDN os hostUsers schedulingGates resourceClaims resources hostnameOverride
-workloadRef schedulingGroup evictionResponders
-""".split()
+POD_SPEC_1_37 = [
+    "volumes",
+    "initContainers",
+    "containers",
+    "ephemeralContainers",
+    "restartPolicy",
+    "terminationGracePeriodSeconds",
+    "activeDeadlineSeconds",
+    "dnsPolicy",
+    "nodeSelector",
+    "serviceAccountName",
+    "serviceAccount",
+    "automountServiceAccountToken",
+    "nodeName",
+    "hostNetwork",
+    "hostPID",
+    "hostIPC",
+    "shareProcessNamespace",
+    "securityContext",
+    "imagePullSecrets",
+    "hostname",
+    "subdomain",
+    "affinity",
+    "schedulerName",
+    "tolerations",
+    "hostAliases",
+    "priorityClassName",
+    "priority",
+    "dnsConfig",
+    "readinessGates",
+    "runtimeClassName",
+    "enableServiceLinks",
+    "preemptionPolicy",
+    "overhead",
+    "topologySpreadConstraints",
+    "setHostnameAsFQDN",
+    "os",
+    "hostUsers",
+    "schedulingGates",
+    "resourceClaims",
+    "resources",
+    "hostnameOverride",
+    "workloadRef",
+    "schedulingGroup",
+    "evictionResponders",
+]
 
 CONTAINER = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
 TERM = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
@@ -89,7 +127,13 @@ NESTED = {
     },
 }
 
-VOLUME = read({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [TERM]}}}})
+VOLUME = read(
+    {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [TERM]}}},
+    }
+)
 CLAIM = read({"kind": "PersistentVolumeClaim", "metadata": metadata("data"), "spec": {"volumeName": "pv"}})
 STORAGE = Storage({("team", "data"): CLAIM, ("team", "p0-e"): CLAIM}, {"pv": VOLUME})
 

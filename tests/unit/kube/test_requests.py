@@ -92,14 +92,19 @@ def test_who_meets_whom_at_a_port():
 
 def test_what_cannot_be_read_is_told_with_its_place():
     bad = find_demand(pod(containers=[container("1"), container("many")], overhead={"memory": "-1"}))
-    assert [remark.field for remark in bad] == ["spec.containers[1].resources.requests['cpu']", "spec.overhead['memory']"]
+    assert [remark.field for remark in bad] == [
+        "spec.containers[1].resources.requests['cpu']",
+        "spec.overhead['memory']",
+    ]
     (port,) = find_demand(pod(containers=[container(ports=[{"hostPort": 70_000}])]))
     assert port.field == "spec.containers[0].ports[0].hostPort"
     assert isinstance(port, Invalid)
 
 
 def test_the_engine_gets_its_own_kinds():
-    demand = find_demand(pod(containers=[container("500m", memory="1Gi", **{"nvidia.com/gpu": "2", "amd.com/gpu": "1"})]))
+    demand = find_demand(
+        pod(containers=[container("500m", memory="1Gi", **{"nvidia.com/gpu": "2", "amd.com/gpu": "1"})])
+    )
     kinds = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     assert demand.need(kinds) == (("cpu", 500), ("gpu", 3000), ("memory", 1 << 30), ("pods", 1000))
 
@@ -125,7 +130,10 @@ def play(inits, mains):
     return max(peak, sidecars + sum(mains))
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=6), st.lists(st.integers(0, 9), min_size=1, max_size=4))
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=6),
+    st.lists(st.integers(0, 9), min_size=1, max_size=4),
+)
 def test_the_formula_is_the_peak_of_what_runs(inits, mains):
     spec = {
         "initContainers": [container(str(cpu), sidecar=sidecar) for cpu, sidecar in inits],

@@ -31,11 +31,14 @@ def bound(api, least=4, **more):
 def merged(group, patch):
     """The object with its patch, as the server would make it of these small statuses."""
     whole = msgspec.to_builtins(group)
-    for name, value in patch.body["status"].items():
-        if patch.patch_kind is PatchKind.STRATEGIC and name == "conditions":
-            kept = [each for each in whole.get("status", {}).get(name) or [] if each["type"] != value[0]["type"]]
-            value = [*kept, *value]
-        whole.setdefault("status", {})[name] = value
+    status = whole.setdefault("status", {})
+    kept = []
+    if patch.patch_kind is PatchKind.STRATEGIC:
+        types = {each["type"] for each in patch.body["status"]["conditions"]}
+        kept = [each for each in status.get("conditions") or [] if each["type"] not in types]
+    status.update(patch.body["status"])
+    if kept:
+        status["conditions"] = [*kept, *status["conditions"]]
     return read(json.loads(json.dumps(whole)), type(group))
 
 

@@ -59,7 +59,11 @@ def test_no_schedule_and_no_execute_keep_away_and_prefer_does_not():
         ({"unschedulable": True}, {}, ["node.kubernetes.io/unschedulable"]),
         ({}, {"conditions": [{"type": "Ready", "status": "True"}]}, []),
         ({}, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, ["node.kubernetes.io/not-ready"]),
-        ({}, {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}, ["node.kubernetes.io/network-unavailable"]),
+        (
+            {},
+            {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]},
+            ["node.kubernetes.io/network-unavailable"],
+        ),
         ({}, {"conditions": [{"type": "DiskPressure", "status": "True"}]}, []),  # its controller taints it
         (
             {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]},
@@ -76,11 +80,16 @@ def test_the_engine_gets_words():
     taints = [SPOT, Taint("dedicated", "ml", "NoExecute"), Taint("slow", "", "PreferNoSchedule")]
     assert [taint_word(taint) for taint in taints[:2]] == ["spot=yes:NoSchedule", "dedicated=ml:NoExecute"]
     assert tolerated_words(tolerations({"key": "spot", "operator": "Exists"}), taints) == ("spot=yes:NoSchedule",)
-    assert tolerated_words(tolerations({"operator": "Exists"}), taints) == ("dedicated=ml:NoExecute", "spot=yes:NoSchedule")
+    assert tolerated_words(tolerations({"operator": "Exists"}), taints) == (
+        "dedicated=ml:NoExecute",
+        "spot=yes:NoSchedule",
+    )
     assert tolerated_words((), taints) == ()
 
 
 def test_a_toleration_that_nobody_understands_is_told():
     remarks = []
-    check_tolerations(tolerations({"key": "a", "operator": "Maybe"}, {"operator": "Equal"}, {"operator": "Exists"}), remarks)
+    check_tolerations(
+        tolerations({"key": "a", "operator": "Maybe"}, {"operator": "Equal"}, {"operator": "Exists"}), remarks
+    )
     assert said(remarks) == [("Invalid", "spec.tolerations[0].operator"), ("Invalid", "spec.tolerations[1].key")]

@@ -19,7 +19,10 @@ def test_both_annotations_name_the_group(annotation):
 
 def test_minimums_of_tasks_are_minimums_of_roles():
     view = view_one(tasks(master=1, worker=6), gang(VOLCANO, 5, minTaskMember={"master": 1, "worker": 3}))
-    assert [(role.name, role.members_min, len(role.members)) for role in view.roles] == [("master", 1, 1), ("worker", 4, 6)]
+    assert [(role.name, role.members_min, len(role.members)) for role in view.roles] == [
+        ("master", 1, 1),
+        ("worker", 4, 6),
+    ]
     assert view.startable
 
 

@@ -27,7 +27,9 @@ def on(key, *values):
 def storage(*claims, volumes=(), mode="Immediate"):
     ssd = read({"kind": "StorageClass", "metadata": {"name": "ssd"}, "volumeBindingMode": mode})
     return Storage(
-        {("team", each.metadata.name): each for each in claims}, {each.metadata.name: each for each in volumes}, {"ssd": ssd}
+        {("team", each.metadata.name): each for each in claims},
+        {each.metadata.name: each for each in volumes},
+        {"ssd": ssd},
     )
 
 
@@ -51,7 +53,9 @@ def test_a_local_volume_binds_to_its_node():
 
 def test_all_volumes_must_be_in_reach():
     known = storage(
-        claim("data", "pv0"), claim("logs", "pv1"), volumes=[volume("pv0", terms=[on("a", "1", "2")]), volume("pv1", terms=[on("a", "2", "3")])]
+        claim("data", "pv0"),
+        claim("logs", "pv1"),
+        volumes=[volume("pv0", terms=[on("a", "1", "2")]), volume("pv1", terms=[on("a", "2", "3")])],
     )
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "logs")]
     found = shape(known, *volumes)
@@ -91,7 +95,9 @@ def test_what_is_not_bound_holds_back_or_is_refused(known, kind):
 
 def test_an_ephemeral_volume_is_the_claim_that_is_made_for_it():
     ephemeral = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
-    assert said(shape(storage(), ephemeral, name="p7")[1]) == [("NotYet", "spec.volumes[0].persistentVolumeClaim.claimName")]
+    assert said(shape(storage(), ephemeral, name="p7")[1]) == [
+        ("NotYet", "spec.volumes[0].persistentVolumeClaim.claimName")
+    ]
     assert shape(storage(claim("p7-scratch"), volumes=[volume()]), ephemeral, name="p7")[1] == ()
 
 
