@@ -4,14 +4,18 @@ The numbers are those of docs/corner-cases.md; docs/kubernetes-corner-cases.md s
 """
 
 import pytest
-from kube_objects import KOORDINATOR, NATIVE, PLUGINS, VOLCANO, gang, members, pod, said, view_all, view_one
+from kube_objects import KOORDINATOR, NATIVE, PLUGINS, VOLCANO, gang, key_of, members, pod, said, view_all, view_one
 
+from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.gang_view import GangView, MatchPolicy, MemberPhase
+from phalanx.frontends.kube.pod_members import read_member
 from phalanx.frontends.kube.statuses import patch_group, patch_pod, tell_gang
+from phalanx.frontends.kube.translating import translate_gang
 from phalanx.model.reason import Code
 
 DIALECTS = [NATIVE, PLUGINS, KOORDINATOR, VOLCANO]
 every_dialect = pytest.mark.parametrize("api", DIALECTS)
+NOWHERE = Surrounding()
 NOW = "2026-01-01T00:00:00Z"
 MATCH = "gang.scheduling.koordinator.sh/match-policy"
 
@@ -77,6 +81,15 @@ def test_case_1_members_that_have_failed_do_not(api):
 def test_case_2_all_three_match_policies(word, counts, outstanding, startable):
     view = view_one(going(KOORDINATOR, counts), gang(KOORDINATOR, 4, **policy(word)))
     assert (view.outstanding, view.startable) == (outstanding, startable)
+
+
+def test_case_2_satisfied_is_what_somebody_else_remembers_where_no_object_does():
+    prefix = "gang.scheduling.koordinator.sh/"
+    said_by_pods = {"annotations": {f"{prefix}name": "g", f"{prefix}min-available": "4"}, "labels": {}}
+    pods = going(KOORDINATOR, {"seated": 1, "waiting": 1}, **said_by_pods)
+    members_ = [read_member(each, NOWHERE) for each in pods]
+    views = [translate_gang(key_of(KOORDINATOR), None, pods, members_, {}, was_whole=known) for known in (False, True)]
+    assert [(view.outstanding, view.startable) for view in views] == [(3, False), (0, True)]
 
 
 def test_case_2_satisfied_is_remembered_by_the_object_after_a_loss():
@@ -208,7 +221,10 @@ def test_case_14_every_member_is_told_the_one_cause(api):
     pods = members(api, 2)
     view = view_one(pods, gang(api, 2))
     tiding = tell_gang(view, Code.CAPACITY, "needs room for 2 members, free resources hold 1", 2, 1)
-    told = {patch_pod(each, view, tiding, NOW).body["status"]["conditions"][0]["message"] for each in pods}
+    told = {
+        patch_pod(each, read_member(each, NOWHERE), view, tiding, NOW).body["status"]["conditions"][0]["message"]
+        for each in pods
+    }
     assert told == {"gang team/g: Capacity: needs room for 2 members, free resources hold 1"}
 
 
@@ -262,7 +278,7 @@ def test_case_18_a_group_without_pods_is_let_in_so_that_its_pods_are_made():
 def test_case_18_an_autoscaler_sees_members_of_gangs_that_lack_room_and_no_others(code, told):
     (each,) = members(PLUGINS, 1)
     view = view_one([each], gang(PLUGINS, 1))
-    patch = patch_pod(each, view, tell_gang(view, code, "words"), NOW)
+    patch = patch_pod(each, read_member(each, NOWHERE), view, tell_gang(view, code, "words"), NOW)
     assert (patch is not None) is told
     assert not told or patch.body["status"]["conditions"][0]["reason"] == "Unschedulable"
 

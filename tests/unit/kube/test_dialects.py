@@ -140,6 +140,7 @@ def test_a_name_that_no_group_can_have_is_told(api, field, name):
     """Above all one of another namespace: whoever could join gangs there could hold them up."""
     (remark,) = choose_membership(pod("p", **NAMING[api](name))).remarks
     assert (type(remark).__name__, remark.field, remark.subject) == ("Invalid", field, "Pod p")
+    assert ("with a namespace" in remark.says) == ("/" in name)
     view = view_one([pod("p", **NAMING[api](name))])
     assert not view.startable
     assert len(view.blockers[0].sentence) < 400

@@ -51,6 +51,11 @@ def test_what_is_stated_for_the_pod_stands_instead_of_the_sum():
     assert found == {"cpu": 3000, "memory": 1 << 30, "nvidia.com/gpu": 2, "pods": 1}
 
 
+def test_a_limit_of_the_pod_counts_only_for_what_no_container_requests():
+    found = amounts(containers=[container("1")], resources={"limits": {"cpu": "4", "memory": "2Gi"}})
+    assert found == {"cpu": 1000, "memory": 2 << 30, "pods": 1}
+
+
 def test_a_limit_stands_for_a_missing_request():
     found = amounts(containers=[container("1", limits={"cpu": "4", "nvidia.com/gpu": "8"})])
     assert found == {"cpu": 1000, "nvidia.com/gpu": 8, "pods": 1}

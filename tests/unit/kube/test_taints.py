@@ -58,7 +58,8 @@ def test_no_schedule_and_no_execute_keep_away_and_prefer_does_not():
         ({}, {}, []),
         ({"unschedulable": True}, {}, ["node.kubernetes.io/unschedulable"]),
         ({}, {"conditions": [{"type": "Ready", "status": "True"}]}, []),
-        ({}, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, ["node.kubernetes.io/not-ready"]),
+        ({}, {"conditions": [{"type": "Ready", "status": "False"}]}, ["node.kubernetes.io/not-ready"]),
+        ({}, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, ["node.kubernetes.io/unreachable"]),
         (
             {},
             {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]},

@@ -26,6 +26,11 @@ def test_minimums_of_tasks_are_minimums_of_roles():
     assert view.startable
 
 
+def test_a_task_has_its_minimum_whatever_its_place_in_the_order():
+    view = view_one(tasks(worker=6, zookeeper=2), gang(VOLCANO, 5, minTaskMember={"zookeeper": 2}))
+    assert [(role.name, role.members_min) for role in view.roles] == [("worker", 3), ("zookeeper", 2)]
+
+
 def test_a_task_with_too_few_members_is_waited_for_though_there_are_enough_in_all():
     view = view_one(tasks(worker=6), gang(VOLCANO, 4, minTaskMember={"master": 1, "worker": 3}))
     assert (view.missing, view.startable) == (1, False)

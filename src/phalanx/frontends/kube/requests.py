@@ -68,8 +68,7 @@ def find_demand(pod: Pod) -> PodDemand | tuple[Invalid, ...]:
     if pod.status.container_statuses or pod.status.init_container_statuses:
         asked = _grow(asked, *_resized(pod, reader))
     if spec.resources is not None:
-        whole = reader.requests(spec.resources, "spec.resources")
-        asked |= {resource: units for resource, units in whole.items() if _is_pod_level(resource)}
+        asked |= _stated_for_pod(spec.resources, asked, reader)
     asked = _add(asked, reader.amounts(spec.overhead, "spec.overhead"))
     # Every pod takes one of the pods that a node has room for.
     asked[PODS] = asked.get(PODS, 0) + 1
@@ -148,6 +147,14 @@ def _resized(pod: Pod, reader: _AmountReader) -> tuple[Amounts, Amounts]:
         return reader.amounts(status.resources.requests, "status.containerStatuses.resources.requests")
 
     return _sum_containers(pod.spec, allocated), _sum_containers(pod.spec, real)
+
+
+def _stated_for_pod(resources: ContainerResources, asked: Amounts, reader: _AmountReader) -> Amounts:
+    """What stands instead of the sum. Its limit counts only for what no container requests, as the API fills it in."""
+    stated = reader.amounts(resources.requests, "spec.resources.requests")
+    limits = reader.amounts(resources.limits, "spec.resources.limits")
+    stated = {resource: units for resource, units in limits.items() if resource not in asked} | stated
+    return {resource: units for resource, units in stated.items() if _is_pod_level(resource)}
 
 
 def _host_ports(spec: PodSpec, reader: _AmountReader) -> tuple[HostPort, ...]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase
+from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase, PodMember
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.metadata import Condition
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.remarks import Invalid, Unsupported
+from phalanx.frontends.kube.remarks import Invalid, Remark, Unsupported, blocks
 from phalanx.model.reason import Code
 
 #: Codes that more or other nodes would cure. Only these may make a cluster autoscaler act.
@@ -24,33 +24,42 @@ LACKS_ROOM: Final = frozenset({Code.INFEASIBLE, Code.CAPACITY, Code.FRAGMENTATIO
 #: The word for a legal wish that is not honoured; it has no code, since the engine never sees such a gang.
 UNSUPPORTED: Final = "Unsupported"
 
+#: Words for what somebody has to correct.
+_TO_CORRECT: Final = frozenset({UNSUPPORTED, Code.INVALID_SPEC.word})
+
 _MESSAGE_CHARS_MAX: Final = 900
 _UNSCHEDULABLE: Final = "Unschedulable"
 _POD_SCHEDULED: Final = "PodScheduled"
 
 
 class GangStanding(Enum):
-    """How a gang is, as far as anybody is told."""
+    """Whether a gang has what it needs."""
 
     WAITING = "waiting"
-    BOUND = "bound"  # as many members have seats as it needs
+    BOUND = "bound"  # as many members have places, or are done, as it needs
 
 
 @dataclass(frozen=True, slots=True)
 class Tiding:
-    """What there is to tell of one gang: a standing, and of a waiting one the dominant reason."""
+    """What there is to tell of one gang: how it is, and the dominant reason of those of its members that wait."""
 
     standing: GangStanding
-    word: str = ""  # a code of the closed set as people read it (`Capacity`), or `Unsupported`
+    places: str  # how many members have theirs
+    word: str = ""  # a code of the closed set as people read it (`Capacity`), or `Unsupported`; empty: nobody waits
     message: str = ""
     lacks_room: bool = False
     needed: int = 0
     available: int = 0
 
     @property
-    def text(self) -> str:
-        """One line that begins with the word."""
+    def cause(self) -> str:
+        """Why members wait, in one line that begins with the word."""
         return f"{self.word}: {self.message}"[:_MESSAGE_CHARS_MAX] if self.word else self.message[:_MESSAGE_CHARS_MAX]
+
+    @property
+    def text(self) -> str:
+        """How the gang is, in one line; of a waiting one that is the cause."""
+        return self.places if self.standing is GangStanding.BOUND else self.cause
 
 
 class PatchKind(Enum):
@@ -62,7 +71,7 @@ class PatchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StatusPatch:
-    """One write to the `status` of one object."""
+    """One write to the status of one object, or to the object itself where its kind has no such subresource."""
 
     api_version: str
     kind: str
@@ -97,24 +106,31 @@ class GangEvent:
 
 def tell_gang(view: GangView, code: Code = Code.NONE, message: str = "", needed: int = 0, available: int = 0) -> Tiding:
     """What to tell of a gang: what its objects keep it from, else the reason that the engine gave."""
-    if not view.missing and view.satisfied and not view.count(MemberPhase.WAITING, MemberPhase.HELD):
-        return Tiding(GangStanding.BOUND, "", f"{view.holding} of {view.said.members_min} members have their places")
-    for remark in view.blockers:
-        if isinstance(remark, Unsupported):
-            return Tiding(GangStanding.WAITING, UNSUPPORTED, remark.sentence)
-        # A group or gang that is not there yet makes it incomplete; a gate or a claim on its pods holds it.
-        waits = Code.GANG_INCOMPLETE if remark in view.remarks else Code.HELD
-        word = Code.INVALID_SPEC if isinstance(remark, Invalid) else waits
-        return Tiding(GangStanding.WAITING, word.word, remark.sentence)
+    least = view.said.members_min
+    # By what it holds, not by who still waits: surplus that finds no room takes nothing from a gang that runs.
+    standing = GangStanding.BOUND if view.holding >= least else GangStanding.WAITING
+    places = f"{view.holding} of at least {least} members have their places"
+    if view.blockers:
+        gravest = view.blockers[0]
+        return Tiding(standing, places, tell_word(gravest, view), gravest.sentence)
     if view.missing:
-        arrived = max(0, max(view.outstanding, view.said.members_total) - view.missing)
-        asked = arrived + view.missing
+        asked = max(view.outstanding, view.said.members_total)
+        arrived = max(0, asked - view.missing)
         says = f"{arrived} of {asked} members are there; {view.missing} more must be created"
-        return Tiding(GangStanding.WAITING, Code.GANG_INCOMPLETE.word, says, needed=asked, available=arrived)
-    if code is Code.NONE:
-        standing = GangStanding.BOUND if view.satisfied else GangStanding.WAITING
-        return Tiding(standing, "", message or "waits to be looked at")
-    return Tiding(GangStanding.WAITING, code.word, message, code in LACKS_ROOM, needed, available)
+        return Tiding(standing, places, Code.GANG_INCOMPLETE.word, says, needed=asked, available=arrived)
+    if code is not Code.NONE:
+        return Tiding(standing, places, code.word, message, code in LACKS_ROOM, needed, available)
+    return Tiding(standing, places, message=message or "waits to be looked at")
+
+
+def tell_word(remark: Remark, view: GangView) -> str:
+    """The word of the closed set for what keeps a gang, or one of its members, from starting."""
+    if isinstance(remark, Unsupported):
+        return UNSUPPORTED
+    if isinstance(remark, Invalid):
+        return Code.INVALID_SPEC.word
+    # A group or gang that is not there yet makes it incomplete; a gate or a claim on its pods holds it.
+    return Code.GANG_INCOMPLETE.word if remark in view.remarks else Code.HELD.word
 
 
 def make_event(view: GangView, group: GroupObject | None, tiding: Tiding) -> GangEvent:
@@ -239,8 +255,7 @@ def _volcano_phase(view: GangView, tiding: Tiding) -> str:
         return "Running"
     if view.regressed:
         return "Unknown"
-    blocked = tiding.word in (UNSUPPORTED, Code.INVALID_SPEC.word)
-    return "Pending" if blocked else "Inqueue"
+    return "Pending" if tiding.word in _TO_CORRECT else "Inqueue"
 
 
 def _volcano_conditions(group: VolcanoPodGroup, tiding: Tiding, now: str) -> list[dict[str, Any]] | None:
@@ -263,30 +278,38 @@ def _volcano_conditions(group: VolcanoPodGroup, tiding: Tiding, now: str) -> lis
 # ---- pods
 
 
-def patch_pod(pod: Pod, view: GangView, tiding: Tiding, now: str) -> StatusPatch | None:
-    """What to write to a member that waits, or None.
+def patch_pod(pod: Pod, member: PodMember, view: GangView, tiding: Tiding, now: str) -> StatusPatch | None:
+    """What to write to a member that has no place, or None.
 
     `Unschedulable` makes a cluster autoscaler act, so only members of gangs that lack room are told so, and it is taken
     back when the reason becomes another. Others are left alone, except for what has to be corrected: that is told
     where `kubectl describe pod` shows it.
     """
-    if pod.spec.node_name or pod.status.phase not in ("", "Pending"):
+    if member.phase not in (MemberPhase.WAITING, MemberPhase.HELD):
         return None
+    word, cause = _find_cause(member, view, tiding)
     old = _find_condition(pod.status.conditions, _POD_SCHEDULED)
-    told = tiding.word in (UNSUPPORTED, Code.INVALID_SPEC.word)
-    if tiding.lacks_room:
+    if tiding.lacks_room and member.phase is MemberPhase.WAITING:
         reason = _UNSCHEDULABLE
-    elif told or (old is not None and old.reason == _UNSCHEDULABLE):
-        reason = tiding.word or "Waiting"
+    elif word in _TO_CORRECT or (old is not None and old.reason == _UNSCHEDULABLE):
+        reason = word or "Waiting"
     else:
         return None
     # Of one gang and reason it is written once; the numbers of the day are on the gang's own object.
     if old is not None and (old.status, old.reason) == ("False", reason):
         return None
     whose = "" if view.key.dialect is Dialect.PLAIN else f"gang {view.key}: "
-    made = _condition(_POD_SCHEDULED, "False", reason, f"{whose}{tiding.text}", now)
+    made = _condition(_POD_SCHEDULED, "False", reason, f"{whose}{cause}"[:_MESSAGE_CHARS_MAX], now)
     body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [made]}}
     return StatusPatch("v1", "Pod", pod.metadata.namespace, pod.metadata.name, PatchKind.STRATEGIC, body)
+
+
+def _find_cause(member: PodMember, view: GangView, tiding: Tiding) -> tuple[str, str]:
+    """Its own, if it has one: a gang may do without it, and then says nothing of it."""
+    for remark in blocks(member.remarks):
+        word = tell_word(remark, view)
+        return word, f"{word}: {remark.sentence}"
+    return tiding.word, tiding.cause
 
 
 # ---- conditions

@@ -20,6 +20,7 @@ WISH: Final = "PreferNoSchedule"
 
 _CORDONED: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _NOT_READY: Final = Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+_UNREACHABLE: Final = Taint("node.kubernetes.io/unreachable", "", "NoSchedule")
 _NO_NETWORK: Final = Taint("node.kubernetes.io/network-unavailable", "", "NoSchedule")
 
 _OPERATORS: Final = frozenset({"", "Equal", "Exists", "Lt", "Gt"})
@@ -35,7 +36,7 @@ def find_taints(node: NodeObject) -> tuple[Taint, ...]:
         found.add(_CORDONED)
     for condition in node.status.conditions or ():
         if condition.type == "Ready" and condition.status != "True":
-            found.add(_NOT_READY)
+            found.add(_NOT_READY if condition.status == "False" else _UNREACHABLE)
         if condition.type == "NetworkUnavailable" and condition.status == "True":
             found.add(_NO_NETWORK)
     return tuple(sorted(found, key=_order))

@@ -94,8 +94,13 @@ def translate_gang(
     pods: Sequence[Pod],
     members: Sequence[PodMember],
     priority_by_class: Mapping[str, int],
+    *,
+    was_whole: bool = False,
 ) -> GangView:
-    """What a gang is now. `members` are the pods as `read_member` gives them, in the same order."""
+    """What a gang is now. `members` are the pods as `read_member` gives them, in the same order.
+
+    `was_whole`: somebody remembers that it was; objects only tell so where their dialect has a word for it.
+    """
     translator = _BY_DIALECT[key.dialect]
     if isinstance(group, Unreadable):
         said = Statement(uid=group.metadata.uid, remarks=(_tell_malformed(group),))
@@ -104,8 +109,8 @@ def translate_gang(
     subject = f"{translator.kind} {key.name}" if group is not None else ""
     said = replace(said, remarks=tuple(remark.of(subject) for remark in said.remarks))
     chosen = [remark for pod in pods for remark in choose_membership(pod).remarks]
-    said = replace(said, remarks=(*said.remarks, *_once_each(chosen)))
-    # Ended and leaving pods do not keep a gang alive; they only count in it.
+    remarks = (*said.remarks, *_once_each(chosen))
+    said = replace(said, remarks=remarks, satisfied=said.satisfied or was_whole)
     return assemble(key, said, pods, members)
 
 
