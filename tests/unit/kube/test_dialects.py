@@ -20,6 +20,8 @@ from kube_objects import (
     view_one,
 )
 
+from phalanx.control.spec import sizes
+from phalanx.frontends.kube import reading_words
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.gang_view import Dialect, GangKey
 from phalanx.frontends.kube.objects.decode import decode_object
@@ -65,6 +67,10 @@ def test_an_absurd_minimum_is_told(api, least):
     view = view_one(members(api, 2), gang(api, least))
     assert [kind for kind, _ in said(view.blockers)] == ["Invalid"]
     assert not view.startable
+
+
+def test_the_most_members_are_those_of_gang_files():
+    assert reading_words.MEMBERS_MAX == sizes.MEMBERS_MAX
 
 
 @pytest.mark.parametrize("api", DIALECTS)

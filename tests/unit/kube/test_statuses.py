@@ -62,6 +62,13 @@ def test_lists_that_go_whole_go_to_the_object_that_was_looked_at(api):
     assert patch.body.get("metadata") == ({"resourceVersion": "7"} if custom else None)
 
 
+@pytest.mark.parametrize(
+    ("api", "subresource"), [(NATIVE, "status"), (PLUGINS, "status"), (KOORDINATOR, ""), (VOLCANO, "")]
+)
+def test_the_status_goes_where_its_definition_has_it(api, subresource):
+    assert patch_group(*waiting(api), NOW).subresource == subresource
+
+
 # --- native ------------------------------------------------------------------------------------------
 
 
@@ -127,8 +134,21 @@ def test_phases_by_the_rules_of_their_own_controllers(ways, plugins, koordinator
 
 
 def test_only_what_changed_is_written():
-    group, view, tiding = waiting(PLUGINS, status={"phase": "Scheduling", "scheduled": 2, "scheduleStartTime": THEN})
+    group, view, tiding = waiting(
+        KOORDINATOR, status={"phase": "Scheduling", "scheduled": 2, "scheduleStartTime": THEN}
+    )
     assert patch_group(group, view, tiding, NOW).body["status"] == {"scheduled": 0}
+
+
+def test_a_field_that_its_schema_does_not_have_is_not_written():
+    group, view, tiding = bound(PLUGINS, status={"phase": "Scheduling", "scheduleStartTime": THEN})
+    assert patch_group(group, view, tiding, NOW) is None
+
+
+@pytest.mark.parametrize("phase", ["Finished", "Failed"])
+@pytest.mark.parametrize("api", [PLUGINS, KOORDINATOR])
+def test_what_is_over_stays_over(api, phase):
+    assert patch_group(*waiting(api, status={"phase": phase}), NOW) is None
 
 
 def test_when_scheduling_began():

@@ -7,8 +7,10 @@ from typing import Final
 
 from phalanx.control.spec.errors import BadText
 from phalanx.control.spec.quantity import SECOND_US, duration_us
-from phalanx.control.spec.sizes import MEMBERS_MAX
 from phalanx.frontends.kube.remarks import Invalid, Notice, NotYet, Remark, quote
+
+#: The most members that a gang file may ask for as well; not taken from there, since that comes with a reader of YAML.
+MEMBERS_MAX: Final = 1_000_000
 
 _COUNT: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _GO_DURATION: Final = re.compile(r"(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:us|µs|ms|s|m|h))+")

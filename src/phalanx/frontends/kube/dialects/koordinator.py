@@ -14,6 +14,7 @@ from phalanx.frontends.kube.objects.groups import PluginsPodGroup
 from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
 from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.reading_words import (
+    MEMBERS_MAX,
     check_group_name,
     check_least,
     check_timeout,
@@ -135,7 +136,7 @@ def _read_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
     if not written:
         return least
     total = read_count(written)
-    if total is None or total > 1_000_000:
+    if total is None or total > MEMBERS_MAX:
         remarks.append(Notice(field, f"is {quote(written)}; {least} is taken, the minimum", "write a number of pods"))
         return least
     if 0 != total < least:
@@ -191,7 +192,7 @@ def _read_topology(source: Metadata, remarks: list[Remark]) -> TopologyWish:
         do = 'write {"gatherStrategy": [{"layer": "rackLayer", "strategy": "MustGather"}]}'
         remarks.append(Invalid(field, "is no list of layers with MustGather or PreferGather", do))
         return TopologyWish()
-    if any(rule.pod_count_multiple is not None and not 1 <= rule.pod_count_multiple <= 1_000_000 for rule in rules):
+    if any(rule.pod_count_multiple is not None and not 1 <= rule.pod_count_multiple <= MEMBERS_MAX for rule in rules):
         remarks.append(Invalid(field, "has a podCountMultiple that is no number of pods", "write 1 or more"))
         return TopologyWish()
     levels = [(rule, NamedLevel(NamedBy.LAYER.value, rule.layer)) for rule in rules]
