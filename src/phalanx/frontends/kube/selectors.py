@@ -64,14 +64,14 @@ class Selector:
 
 def exceeds(found: str, bound: str, *, above: bool) -> bool:
     """Whether one number is above (or below) another; what is no number of 64 bits is neither."""
-    one, other = read_integer(found), read_integer(bound)
+    one, other = parse_integer(found), parse_integer(bound)
     if one is None or other is None:
         return False
     return one > other if above else one < other
 
 
 @lru_cache(maxsize=1024)
-def read_integer(text: str) -> int | None:
+def parse_integer(text: str) -> int | None:
     """A whole number of 64 bits, or None."""
     if not _INTEGER.fullmatch(text):
         return None
@@ -110,7 +110,7 @@ def _check(line: MatchExpression, operators: Collection[str]) -> str:
         return f"has the operator {quote(line.operator)}"
     if line.operator in _BY_VALUES and not values:
         return f"has no values for {line.operator}"
-    if line.operator in _BY_NUMBER and (len(values) != 1 or read_integer(values[0]) is None):
+    if line.operator in _BY_NUMBER and (len(values) != 1 or parse_integer(values[0]) is None):
         return f"needs one whole number for {line.operator}"
     if line.operator in (EXISTS, ABSENT) and values:
         return f"has values for {line.operator}"

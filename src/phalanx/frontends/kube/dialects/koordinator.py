@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MatchPolicy, Statement
-from phalanx.frontends.kube.objects.decode import decode_text
-from phalanx.frontends.kube.objects.groups import PluginsPodGroup
-from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
-from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.reading_words import (
+from phalanx.frontends.kube.label_words import (
     MEMBERS_MAX,
     check_group_name,
     check_least,
     check_timeout,
-    read_count,
-    read_timeout_s,
+    parse_count,
+    parse_timeout_s,
     tell_missing_group,
 )
+from phalanx.frontends.kube.objects.decode import decode_text
+from phalanx.frontends.kube.objects.groups import PluginsPodGroup
+from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
+from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.remarks import Invalid, Notice, Remark, quote
 from phalanx.frontends.kube.topology_wishes import NamedBy, NamedLevel, TopologyWish
 
@@ -69,7 +69,7 @@ def find_group_name(pod: Pod) -> tuple[str, str] | None:
     return (name, f"metadata.annotations[{_NAME}]") if name else None
 
 
-def read_statement(
+def find_statement(
     key: GangKey, group: PluginsPodGroup | None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]
 ) -> Statement:
     """What the PodGroup says, or else the first of the pods."""
@@ -81,19 +81,19 @@ def read_statement(
         stated = group.spec.schedule_timeout_seconds
         timeout_s = check_timeout(stated, "spec.scheduleTimeoutSeconds", remarks)
         satisfied = group.status.phase in _WAS_WHOLE
-        return _read(key, group.metadata, (least, timeout_s, satisfied, queue), remarks)
+        return _put_together(key, group.metadata, (least, timeout_s, satisfied, queue), remarks)
     if not pods or any(pod.metadata.label(LABEL) for pod in pods):
         return Statement(queue=queue, remarks=(tell_missing_group(KIND, key.name),))
     # The first that came, as Koordinator does; by name where two came in one second, so that it is the same one always.
     first = min(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)).metadata
     _tell_disagreement(first, pods, remarks)
-    least = _read_least(first, remarks)
+    least = _find_least(first, remarks)
     path = f"metadata.annotations[{_WAITING_TIME}]"
-    timeout_s = read_timeout_s(first.annotation(_WAITING_TIME), path, remarks)
-    return _read(key, first, (least, timeout_s, False, queue), remarks, of_pods=True)
+    timeout_s = parse_timeout_s(first.annotation(_WAITING_TIME), path, remarks)
+    return _put_together(key, first, (least, timeout_s, False, queue), remarks, of_pods=True)
 
 
-def _read(
+def _put_together(
     key: GangKey,
     source: Metadata,
     known: tuple[int, int | None, bool, str],
@@ -104,13 +104,13 @@ def _read(
     least, timeout_s, satisfied, queue = known
     return Statement(
         members_min=least,
-        members_total=_read_total(source, least, remarks),
-        together=_read_groups(key, source, remarks),
-        strict=_read_choice(source, _MODE, ("Strict", "NonStrict"), remarks) == "Strict",
-        match=_read_match(source, remarks),
+        members_total=_find_total(source, least, remarks),
+        together=_find_groups(key, source, remarks),
+        strict=_find_choice(source, _MODE, ("Strict", "NonStrict"), remarks) == "Strict",
+        match=_find_match(source, remarks),
         satisfied=satisfied,
         queue=queue,
-        topology=_read_topology(source, remarks),
+        topology=_find_topology(source, remarks),
         timeout_s=timeout_s,
         # A gang of annotations has no object: it is gone with its last pod, and another one is just a later gang.
         uid="" if of_pods else source.uid,
@@ -120,22 +120,22 @@ def _read(
     )
 
 
-def _read_least(first: Metadata, remarks: list[Remark]) -> int:
+def _find_least(first: Metadata, remarks: list[Remark]) -> int:
     written, field = first.annotation(_LEAST), f"metadata.annotations[{_LEAST}]"
     if not written and first.label(_LIGHT_LEAST):
         written, field = first.label(_LIGHT_LEAST), f"metadata.labels[{_LIGHT_LEAST}]"
-    least = read_count(written)
+    least = parse_count(written)
     if least is None:
         remarks.append(Invalid(field, f"is no number ({quote(written)})", "write how many members must start together"))
         return 1
     return check_least(least, field, remarks)
 
 
-def _read_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
+def _find_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
     written, field = source.annotation(_TOTAL), f"metadata.annotations[{_TOTAL}]"
     if not written:
         return least
-    total = read_count(written)
+    total = parse_count(written)
     if total is None or total > MEMBERS_MAX:
         remarks.append(Notice(field, f"is {quote(written)}; {least} is taken, the minimum", "write a number of pods"))
         return least
@@ -144,13 +144,13 @@ def _read_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
     return max(total, least)
 
 
-def _read_match(source: Metadata, remarks: list[Remark]) -> MatchPolicy:
+def _find_match(source: Metadata, remarks: list[Remark]) -> MatchPolicy:
     key = _MATCH if source.annotation(_MATCH) else _MATCH_ALIAS
     choices = (MatchPolicy.ONCE_SATISFIED, MatchPolicy.WAITING_AND_RUNNING, MatchPolicy.ONLY_WAITING)
-    return MatchPolicy(_read_choice(source, key, tuple(each.value for each in choices), remarks))
+    return MatchPolicy(_find_choice(source, key, tuple(each.value for each in choices), remarks))
 
 
-def _read_choice(source: Metadata, key: str, choices: tuple[str, ...], remarks: list[Remark]) -> str:
+def _find_choice(source: Metadata, key: str, choices: tuple[str, ...], remarks: list[Remark]) -> str:
     written = source.annotation(key)
     if written in choices:
         return written
@@ -160,7 +160,7 @@ def _read_choice(source: Metadata, key: str, choices: tuple[str, ...], remarks: 
     return choices[0]
 
 
-def _read_groups(key: GangKey, source: Metadata, remarks: list[Remark]) -> tuple[GangKey, ...]:
+def _find_groups(key: GangKey, source: Metadata, remarks: list[Remark]) -> tuple[GangKey, ...]:
     written, field = source.annotation(_GROUPS), f"metadata.annotations[{_GROUPS}]"
     if not written:
         return ()
@@ -182,7 +182,7 @@ def _read_groups(key: GangKey, source: Metadata, remarks: list[Remark]) -> tuple
     return tuple(sorted(found, key=str)) if len(found) > 1 else ()
 
 
-def _read_topology(source: Metadata, remarks: list[Remark]) -> TopologyWish:
+def _find_topology(source: Metadata, remarks: list[Remark]) -> TopologyWish:
     written, field = source.annotation(_TOPOLOGY), f"metadata.annotations[{_TOPOLOGY}]"
     if not written:
         return TopologyWish()

@@ -26,12 +26,12 @@ def check_least(written: int, field: str, remarks: list[Remark]) -> int:
     return 1
 
 
-def read_count(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """A whole number, or None."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 
-def read_timeout_s(text: str, field: str, remarks: list[Remark]) -> int | None:
+def parse_timeout_s(text: str, field: str, remarks: list[Remark]) -> int | None:
     """A span of time as Go writes it, in whole seconds; what cannot be read is told and left out."""
     if not text:
         return None
