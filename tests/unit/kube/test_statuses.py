@@ -251,6 +251,12 @@ def test_surplus_without_room_takes_nothing_from_a_gang_that_is_whole():
     assert patch_pod(pods[2], make_member(pods[2], NOWHERE), view, tiding, NOW) is not None
 
 
+def test_a_gang_that_runs_lacks_nobody_even_if_only_waiting_members_count():
+    policy = {"meta": {"annotations": {"gang.scheduling.koordinator.sh/match-policy": "only-waiting"}}}
+    tiding = bound(KOORDINATOR, **policy)[2]
+    assert (tiding.standing, tiding.word) == (GangStanding.BOUND, "")
+
+
 def test_a_member_that_the_gang_can_do_without_is_told_its_own_cause():
     pods = [*members(PLUGINS, 2, node="n1"), *members(PLUGINS, 1, start=2, resourceClaims=[{"name": "r"}])]
     view = view_one(pods, gang(PLUGINS, 2))

@@ -116,6 +116,9 @@ def tell_gang(view: GangView, code: Code = Code.NONE, message: str = "", needed:
     if view.blockers:
         gravest = view.blockers[0]
         return Tiding(standing, places, tell_word(gravest, view), gravest.sentence)
+    if standing is GangStanding.BOUND and not view.count(MemberPhase.WAITING, MemberPhase.HELD):
+        # Under `only-waiting` a gang that runs has no waiting members, and lacks none.
+        return Tiding(standing, places)
     if view.missing:
         asked = max(view.outstanding, view.said.members_total)
         arrived = max(0, asked - view.missing)

@@ -6,6 +6,7 @@ Where a value cannot be read Koordinator takes a default and says nothing; here 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MatchPolicy, Statement
@@ -77,45 +78,40 @@ def find_statement(
     remarks: list[Remark] = []
     queue = next((name for pod in pods if (name := pod.metadata.label(_QUEUE_LABEL))), "")
     if group is not None:
-        least = check_least(group.spec.min_member, "spec.minMember", remarks)
-        stated = group.spec.schedule_timeout_seconds
-        timeout_s = check_timeout(stated, "spec.scheduleTimeoutSeconds", remarks)
-        satisfied = group.status.phase in _WAS_WHOLE
-        return _put_together(key, group.metadata, (least, timeout_s, satisfied, queue), remarks)
-    if not pods or any(pod.metadata.label(LABEL) for pod in pods):
+        source, stated = group.metadata, group.spec.schedule_timeout_seconds
+        base = Statement(
+            members_min=check_least(group.spec.min_member, "spec.minMember", remarks),
+            timeout_s=check_timeout(stated, "spec.scheduleTimeoutSeconds", remarks),
+            satisfied=group.status.phase in _WAS_WHOLE,
+            uid=source.uid,
+            generation=source.generation,
+        )
+    elif not pods or any(pod.metadata.label(LABEL) for pod in pods):
         return Statement(queue=queue, remarks=(tell_missing_group(KIND, key.name),))
-    # The first that came, as Koordinator does; by name where two came in one second, so that it is the same one always.
-    first = min(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)).metadata
-    _tell_disagreement(first, pods, remarks)
-    least = _find_least(first, remarks)
-    path = f"metadata.annotations[{_WAITING_TIME}]"
-    timeout_s = parse_timeout_s(first.annotation(_WAITING_TIME), path, remarks)
-    return _put_together(key, first, (least, timeout_s, False, queue), remarks, of_pods=True)
+    else:
+        # The first that came, as Koordinator does; by name where two came in one second, so that it is always the same.
+        source = min(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)).metadata
+        _tell_disagreement(source, pods, remarks)
+        path = f"metadata.annotations[{_WAITING_TIME}]"
+        # Without an object there is no uid: it is gone with its last pod, and another one is just a later gang.
+        base = Statement(
+            members_min=_find_least(source, remarks),
+            timeout_s=parse_timeout_s(source.annotation(_WAITING_TIME), path, remarks),
+        )
+    return _add_annotations(key, replace(base, queue=queue), source, remarks)
 
 
-def _put_together(
-    key: GangKey,
-    source: Metadata,
-    known: tuple[int, int | None, bool, str],
-    remarks: list[Remark],
-    *,
-    of_pods: bool = False,
-) -> Statement:
-    least, timeout_s, satisfied, queue = known
-    return Statement(
-        members_min=least,
-        members_total=_find_total(source, least, remarks),
+def _add_annotations(key: GangKey, base: Statement, source: Metadata, remarks: list[Remark]) -> Statement:
+    """What annotations say alike on an object and on pods."""
+    return replace(
+        base,
+        members_total=_find_total(source, base.members_min, remarks),
         together=_find_groups(key, source, remarks),
         strict=_find_choice(source, _MODE, ("Strict", "NonStrict"), remarks) == "Strict",
         match=_find_match(source, remarks),
-        satisfied=satisfied,
-        queue=queue,
         topology=_find_topology(source, remarks),
-        timeout_s=timeout_s,
-        # A gang of annotations has no object: it is gone with its last pod, and another one is just a later gang.
-        uid="" if of_pods else source.uid,
-        generation=0 if of_pods else source.generation,
         created=source.creation_timestamp or "",
+        # Last, when everything has been looked at.
         remarks=tuple(remarks),
     )
 
