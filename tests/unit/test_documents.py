@@ -143,8 +143,8 @@ def test_a_page_that_lags_behind_is_noticed(monkeypatch):
 
 SOURCE = ROOT / "src" / "phalanx"
 MAPS = [ROOT / "ARCHITECTURE.md", ROOT / "docs" / "glossary.md"]
-#: Where a path without the package's name begins; the architecture has a chapter on the engine and one on the daemon.
-BASES = ("phalanx", "phalanx.engine", "phalanx.frontends.host")
+#: Where a path without the package's name begins; the architecture has a chapter on each.
+BASES = ("phalanx", "phalanx.engine", "phalanx.frontends.host", "phalanx.frontends.kube")
 FOLDERS = (ROOT, *(SOURCE.parent / base.replace(".", "/") for base in BASES))
 QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 DOTTED = re.compile(r"[a-z_]+(?:\.[A-Za-z_]+)+")

@@ -3,12 +3,14 @@
 The numbers are those of docs/corner-cases.md; docs/kubernetes-corner-cases.md says which remain for whoever binds.
 """
 
+import re
+
 import pytest
 from kube_objects import KOORDINATOR, NATIVE, PLUGINS, VOLCANO, gang, key_of, members, pod, said, view_all, view_one
 
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.gang_view import GangView, MatchPolicy, MemberPhase
-from phalanx.frontends.kube.pod_members import read_member
+from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.statuses import patch_group, patch_pod, tell_gang
 from phalanx.frontends.kube.translating import translate_gang
 from phalanx.model.reason import Code
@@ -87,7 +89,7 @@ def test_case_2_satisfied_is_what_somebody_else_remembers_where_no_object_does()
     prefix = "gang.scheduling.koordinator.sh/"
     said_by_pods = {"annotations": {f"{prefix}name": "g", f"{prefix}min-available": "4"}, "labels": {}}
     pods = going(KOORDINATOR, {"seated": 1, "waiting": 1}, **said_by_pods)
-    members_ = [read_member(each, NOWHERE) for each in pods]
+    members_ = [make_member(each, NOWHERE) for each in pods]
     views = [translate_gang(key_of(KOORDINATOR), None, pods, members_, {}, was_whole=known) for known in (False, True)]
     assert [(view.outstanding, view.startable) for view in views] == [(3, False), (0, True)]
 
@@ -222,7 +224,7 @@ def test_case_14_every_member_is_told_the_one_cause(api):
     view = view_one(pods, gang(api, 2))
     tiding = tell_gang(view, Code.CAPACITY, "needs room for 2 members, free resources hold 1", 2, 1)
     told = {
-        patch_pod(each, read_member(each, NOWHERE), view, tiding, NOW).body["status"]["conditions"][0]["message"]
+        patch_pod(each, make_member(each, NOWHERE), view, tiding, NOW).body["status"]["conditions"][0]["message"]
         for each in pods
     }
     assert told == {"gang team/g: Capacity: needs room for 2 members, free resources hold 1"}
@@ -278,7 +280,7 @@ def test_case_18_a_group_without_pods_is_let_in_so_that_its_pods_are_made():
 def test_case_18_an_autoscaler_sees_members_of_gangs_that_lack_room_and_no_others(code, told):
     (each,) = members(PLUGINS, 1)
     view = view_one([each], gang(PLUGINS, 1))
-    patch = patch_pod(each, read_member(each, NOWHERE), view, tell_gang(view, code, "words"), NOW)
+    patch = patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view, code, "words"), NOW)
     assert (patch is not None) is told
     assert not told or patch.body["status"]["conditions"][0]["reason"] == "Unschedulable"
 
@@ -345,3 +347,11 @@ def test_case_37_minimums_of_tasks_count_only_if_the_gang_asks_for_as_many():
     loose = view_one(pods, gang(VOLCANO, 1, minTaskMember={"worker": 4}))
     assert (loose.startable, loose.outstanding) == (True, 1)
     assert said(loose.remarks) == [("Notice", "spec.minTaskMember")]
+
+
+def test_the_page_and_the_tests_speak_of_the_same_cases(repo_root):
+    page = (repo_root / "docs" / "kubernetes-corner-cases.md").read_text()
+    listed = [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    tested = {int(number) for name in globals() for number in re.findall(r"^test_case_(\d+)_", name)}
+    assert listed == [*range(1, 19), *range(34, 38)]
+    assert tested == set(listed)

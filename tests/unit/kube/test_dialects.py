@@ -20,10 +20,12 @@ from kube_objects import (
     view_one,
 )
 
+from phalanx.control.spec import sizes
+from phalanx.frontends.kube import label_words
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.gang_view import Dialect, GangKey
 from phalanx.frontends.kube.objects.decode import decode_object
-from phalanx.frontends.kube.pod_members import read_member
+from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.translating import choose_membership, translate_gang
 
 NOWHERE = Surrounding()
@@ -67,12 +69,16 @@ def test_an_absurd_minimum_is_told(api, least):
     assert not view.startable
 
 
+def test_the_most_members_are_those_of_gang_files():
+    assert label_words.MEMBERS_MAX == sizes.MEMBERS_MAX
+
+
 @pytest.mark.parametrize("api", DIALECTS)
 def test_a_malformed_group_is_told_with_the_field(api):
     broken = {"apiVersion": api, "metadata": metadata("g"), "spec": {"minMember": [], "schedulingPolicy": 3}}
     found = decode_object(json.dumps(broken).encode(), GROUPS[api][0])
     pods = members(api, 2)
-    view = translate_gang(key_of(api), found, pods, [read_member(each, NOWHERE) for each in pods], {})
+    view = translate_gang(key_of(api), found, pods, [make_member(each, NOWHERE) for each in pods], {})
     ((kind, _),) = said(view.blockers)
     assert kind == "Invalid"
     assert "$.spec" in view.blockers[0].sentence

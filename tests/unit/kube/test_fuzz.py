@@ -28,7 +28,7 @@ from phalanx.frontends.kube.objects.decode import Unreadable, decode_line, decod
 from phalanx.frontends.kube.objects.groups import NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.node import NodeObject
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.pod_members import read_member
+from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.requests import find_offer
 from phalanx.frontends.kube.statuses import make_event, patch_group, patch_pod, tell_gang
 from phalanx.frontends.kube.topology_wishes import LevelNames, name_levels
@@ -95,7 +95,7 @@ def go_through(pods, groups=(), nodes=(), surrounding=None):
         for code in (Code.NONE, Code.CAPACITY):
             tiding = tell_gang(view, code, "words")
             assert len(tiding.text) <= 900
-            written = [patch_pod(each, read_member(each, NOWHERE), view, tiding, NOW) for each in pods]
+            written = [patch_pod(each, make_member(each, NOWHERE), view, tiding, NOW) for each in pods]
             if group is not None and not isinstance(group, Unreadable):
                 written.append(patch_group(group, view, tiding, NOW))
                 make_event(view, group, tiding)

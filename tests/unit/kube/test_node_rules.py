@@ -91,10 +91,17 @@ def test_a_node_by_name():
 
 
 def test_wishes_are_weighed():
-    preferred = [{"weight": 10, "preference": term(("a", "Exists"))}, {"weight": 3, "preference": {}}]
+    preferred = [
+        {"weight": 10, "preference": term(("a", "Exists"))},
+        {"weight": 3, "preference": term(("b", "NotIn", "x"))},
+    ]
     rules = rules_of(**affinity(preferred=preferred))
     assert rules.admits("n0", {})
     assert (rules.score("n0", {"a": ""}), rules.score("n0", {})) == (13, 3)
+
+
+def test_a_wish_that_says_nothing_is_worth_nothing():
+    assert rules_of(**affinity(preferred=[{"weight": 50, "preference": {}}])).score("n0", {"a": ""}) == 0
 
 
 def test_equal_wishes_are_equal_however_they_are_written():
@@ -111,6 +118,9 @@ def test_equal_wishes_are_equal_however_they_are_written():
         (affinity(term(("", "Exists"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity(term(("a", "In"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity(term(("a", "Exists", "x"))), "nodeSelectorTerms[0].matchExpressions[0]"),
+        (affinity(term(("a", "In", "x", "-3"))), "nodeSelectorTerms[0].matchExpressions[0]"),
+        (affinity(term(("a", "In", "x" * 64))), "nodeSelectorTerms[0].matchExpressions[0]"),
+        (affinity(term(("a", "Gt", "+7"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity(term(("a", "Gt", "x"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity(term(("a", "Gt", "1", "2"))), "nodeSelectorTerms[0].matchExpressions[0]"),
         (affinity({"matchFields": [expression("metadata.uid", "In", "x")]}), "nodeSelectorTerms[0].matchFields[0]"),

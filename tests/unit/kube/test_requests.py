@@ -75,6 +75,20 @@ def test_of_a_pod_that_was_resized_the_most_counts():
     assert amounts(containers=[container("9")], status=status, node="n0")["cpu"] == 9000
 
 
+def test_what_its_node_will_never_give_is_not_counted():
+    refused = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+    held = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "2"}}], "conditions": refused}
+    assert amounts(containers=[container("9")], status=held, node="n0")["cpu"] == 2000
+
+
+def test_of_a_pod_that_was_resized_as_a_whole_the_most_counts():
+    status = {"resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "5"}}
+    spec = {"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}, "node": "n0"}
+    assert amounts(**spec, status=status)["cpu"] == 5000
+    refused = {**status, "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
+    assert amounts(**{**spec, "resources": {"requests": {"cpu": "9"}}}, status=refused)["cpu"] == 5000
+
+
 def test_host_ports_of_containers_and_sidecars():
     ports = [{"hostPort": 80}, {"hostPort": 81, "protocol": "UDP", "hostIP": "10.0.0.1"}, {"containerPort": 5}]
     spec = {

@@ -9,7 +9,7 @@ from kube_objects import GROUPS, KOORDINATOR, NATIVE, PLUGINS, VOLCANO, gang, me
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.gang_view import Dialect
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.pod_members import read_member
+from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.statuses import GangStanding, PatchKind, make_event, patch_group, patch_pod, tell_gang
 from phalanx.model.reason import Code
 
@@ -60,6 +60,13 @@ def test_lists_that_go_whole_go_to_the_object_that_was_looked_at(api):
     custom = GROUPS[api][1] is not Dialect.NATIVE
     assert patch.patch_kind is (PatchKind.MERGE if custom else PatchKind.STRATEGIC)
     assert patch.body.get("metadata") == ({"resourceVersion": "7"} if custom else None)
+
+
+@pytest.mark.parametrize(
+    ("api", "subresource"), [(NATIVE, "status"), (PLUGINS, "status"), (KOORDINATOR, ""), (VOLCANO, "")]
+)
+def test_the_status_goes_where_its_definition_has_it(api, subresource):
+    assert patch_group(*waiting(api), NOW).subresource == subresource
 
 
 # --- native ------------------------------------------------------------------------------------------
@@ -127,8 +134,21 @@ def test_phases_by_the_rules_of_their_own_controllers(ways, plugins, koordinator
 
 
 def test_only_what_changed_is_written():
-    group, view, tiding = waiting(PLUGINS, status={"phase": "Scheduling", "scheduled": 2, "scheduleStartTime": THEN})
+    group, view, tiding = waiting(
+        KOORDINATOR, status={"phase": "Scheduling", "scheduled": 2, "scheduleStartTime": THEN}
+    )
     assert patch_group(group, view, tiding, NOW).body["status"] == {"scheduled": 0}
+
+
+def test_a_field_that_its_schema_does_not_have_is_not_written():
+    group, view, tiding = bound(PLUGINS, status={"phase": "Scheduling", "scheduleStartTime": THEN})
+    assert patch_group(group, view, tiding, NOW) is None
+
+
+@pytest.mark.parametrize("phase", ["Finished", "Failed"])
+@pytest.mark.parametrize("api", [PLUGINS, KOORDINATOR])
+def test_what_is_over_stays_over(api, phase):
+    assert patch_group(*waiting(api, status={"phase": phase}), NOW) is None
 
 
 def test_when_scheduling_began():
@@ -196,12 +216,12 @@ def told(patch, each):
 def test_a_pod_is_told_once_per_reason_and_not_per_number():
     _, view, tiding = waiting(PLUGINS)
     (each,) = members(PLUGINS, 1)
-    patch = patch_pod(each, read_member(each, NOWHERE), view, tiding, THEN)
+    patch = patch_pod(each, make_member(each, NOWHERE), view, tiding, THEN)
     assert patch.body["metadata"] == {"uid": "uid-g-0"}
     assert (
         patch_pod(
             told(patch, each),
-            read_member(each, NOWHERE),
+            make_member(each, NOWHERE),
             view,
             tell_gang(view, Code.CAPACITY, "other numbers", 4, 2),
             NOW,
@@ -213,9 +233,9 @@ def test_a_pod_is_told_once_per_reason_and_not_per_number():
 def test_what_an_autoscaler_was_told_is_taken_back():
     _, view, tiding = waiting(PLUGINS)
     (each,) = members(PLUGINS, 1)
-    seen = told(patch_pod(each, read_member(each, NOWHERE), view, tiding, THEN), each)
+    seen = told(patch_pod(each, make_member(each, NOWHERE), view, tiding, THEN), each)
     (condition,) = patch_pod(
-        seen, read_member(seen, NOWHERE), view, tell_gang(view, Code.QUEUE_LIMIT, "full"), NOW
+        seen, make_member(seen, NOWHERE), view, tell_gang(view, Code.QUEUE_LIMIT, "full"), NOW
     ).body["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "QueueLimit")
 
@@ -228,20 +248,26 @@ def test_surplus_without_room_takes_nothing_from_a_gang_that_is_whole():
     assert (tiding.standing, tiding.word) == (GangStanding.BOUND, "Capacity")
     (condition,) = patch_group(group, view, tiding, NOW).body["status"]["conditions"]
     assert (condition["status"], condition["message"]) == ("True", "2 of at least 2 members have their places")
-    assert patch_pod(pods[2], read_member(pods[2], NOWHERE), view, tiding, NOW) is not None
+    assert patch_pod(pods[2], make_member(pods[2], NOWHERE), view, tiding, NOW) is not None
+
+
+def test_a_gang_that_runs_lacks_nobody_even_if_only_waiting_members_count():
+    policy = {"meta": {"annotations": {"gang.scheduling.koordinator.sh/match-policy": "only-waiting"}}}
+    tiding = bound(KOORDINATOR, **policy)[2]
+    assert (tiding.standing, tiding.word) == (GangStanding.BOUND, "")
 
 
 def test_a_member_that_the_gang_can_do_without_is_told_its_own_cause():
     pods = [*members(PLUGINS, 2, node="n1"), *members(PLUGINS, 1, start=2, resourceClaims=[{"name": "r"}])]
     view = view_one(pods, gang(PLUGINS, 2))
-    patch = patch_pod(pods[2], read_member(pods[2], NOWHERE), view, tell_gang(view), NOW)
+    patch = patch_pod(pods[2], make_member(pods[2], NOWHERE), view, tell_gang(view), NOW)
     assert patch.body["status"]["conditions"][0]["reason"] == "Unsupported"
 
 
 def test_a_gated_member_of_a_gang_that_lacks_room_is_no_demand():
     pods = [*members(PLUGINS, 2), *members(PLUGINS, 1, start=2, schedulingGates=[{"name": "g"}])]
     view = view_one(pods, gang(PLUGINS, 2))
-    told_to = [patch_pod(each, read_member(each, NOWHERE), view, tell_gang(view, *SHORT), NOW) for each in pods]
+    told_to = [patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view, *SHORT), NOW) for each in pods]
     assert [patch is not None for patch in told_to] == [True, True, False]
 
 
@@ -249,13 +275,13 @@ def test_a_gated_member_of_a_gang_that_lacks_room_is_no_demand():
 def test_a_pod_that_has_a_place_is_left_alone(more):
     _, view, tiding = waiting(PLUGINS)
     (each,) = members(PLUGINS, 1, **more)
-    assert patch_pod(each, read_member(each, NOWHERE), view, tiding, NOW) is None
+    assert patch_pod(each, make_member(each, NOWHERE), view, tiding, NOW) is None
 
 
 def test_a_pod_by_itself_is_told_what_is_refused():
     each = pod("solo", resourceClaims=[{"name": "gpu"}])
     view = view_one([each])
-    (condition,) = patch_pod(each, read_member(each, NOWHERE), view, tell_gang(view), NOW).body["status"]["conditions"]
+    (condition,) = patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view), NOW).body["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Unsupported")
     assert condition["message"].startswith("Unsupported: Pod solo: spec.resourceClaims")
 
@@ -264,7 +290,7 @@ def test_a_gated_gang_is_told_as_held_and_its_pods_are_left_alone():
     each = pod("solo", schedulingGates=[{"name": "example.com/g"}])
     view = view_one([each])
     assert tell_gang(view).word == "Held"
-    assert patch_pod(each, read_member(each, NOWHERE), view, tell_gang(view), NOW) is None
+    assert patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view), NOW) is None
 
 
 def test_a_group_that_is_not_there_makes_its_gang_incomplete():

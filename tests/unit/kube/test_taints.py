@@ -37,6 +37,9 @@ def tolerations(*written):
         ({"key": "sla", "operator": "Gt", "value": "950"}, Taint("sla", "950", "NoSchedule"), False),
         ({"key": "sla", "operator": "Lt", "value": "5"}, Taint("sla", "3", "NoSchedule"), True),
         ({"key": "sla", "operator": "Lt", "value": "5"}, Taint("sla", "x", "NoSchedule"), False),
+        ({"key": "sla", "operator": "Lt", "value": "5"}, Taint("sla", "-3", "NoSchedule"), True),
+        ({"key": "sla", "operator": "Lt", "value": "5"}, Taint("sla", "03", "NoSchedule"), False),
+        ({"key": "sla", "operator": "Lt", "value": "+5"}, Taint("sla", "3", "NoSchedule"), False),
     ],
 )
 def test_what_tolerates_what(toleration, taint, does):

@@ -23,7 +23,6 @@ def wish(require=(), prefer=(), segments=()):
         (wish([("layer", "block")], [("layer", "rack")]), Topology("block", "rack")),
         (wish([("tier", "1")]), Topology(require="rack")),
         (wish([("tier", "2")]), Topology(require="block")),
-        (wish([("tier", "3")]), Topology()),  # wider than anything
         (wish([], [("tier name", "block")]), Topology(prefer="block")),
         (wish([], [("layer", "rack")], [(4, ("layer", "rack"))]), Topology(None, "rack", Segment(4, "rack"))),
     ],
@@ -32,12 +31,17 @@ def test_levels_by_every_name(wished, found):
     assert name_levels(wished, NAMES) == (found, ())
 
 
-@pytest.mark.parametrize("level", [("label", "zone"), ("layer", "spine"), ("tier name", "pod")])
+@pytest.mark.parametrize("level", [("label", "zone"), ("layer", "spine"), ("tier name", "pod"), ("tier", "3")])
 def test_a_level_that_nobody_configured_is_told(level):
     found, (remark,) = name_levels(wish([level]), NAMES)
     assert found == Topology()
     assert (type(remark).__name__, remark.field) == ("Invalid", "spec.here")
     assert "block, rack, node" in remark.says
+
+
+def test_without_configured_levels_no_tier_is_known():
+    found, remarks = name_levels(wish([("tier", "1")]), LevelNames())
+    assert (found, len(remarks)) == (Topology(), 1)
 
 
 def test_multiples_at_several_layers_are_refused():

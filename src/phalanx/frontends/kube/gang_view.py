@@ -124,7 +124,8 @@ class Statement:
     disruption: Disruption = Disruption.SINGLE
     timeout_s: int | None = None  # told, not acted upon: nothing is held while it waits
     uid: str = ""  # of the group object: another one under the same name is another gang
-    generation: int = 0
+    # Not compared: objects whose status is no subresource get another one from every word that is written back.
+    generation: int = field(default=0, compare=False)
     created: str = ""
     remarks: tuple[Remark, ...] = ()
 

@@ -65,8 +65,9 @@ def find_node_rules(spec: PodSpec, remarks: list[Remark]) -> NodeRules:
     for index, item in enumerate(affinity.preferred or ()):
         where = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
         check_weight(item.weight, where, remarks)
-        # Here, other than among required terms, a term without expressions holds of every node.
-        rather.append((item.weight, _find_all_of(item.preference, f"{where}.preference", remarks)))
+        # One that says nothing is worth nothing on any node.
+        if item.preference.match_expressions or item.preference.match_fields:
+            rather.append((item.weight, _find_all_of(item.preference, f"{where}.preference", remarks)))
     return NodeRules(tuple(must), tuple(rather))
 
 

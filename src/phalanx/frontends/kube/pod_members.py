@@ -34,7 +34,7 @@ _INDEX: Final = re.compile(r"[0-9]{1,6}")
 _DIGITS: Final = re.compile(r"([0-9]+)")
 
 
-def read_member(pod: Pod, surrounding: Surrounding) -> PodMember:
+def make_member(pod: Pod, surrounding: Surrounding) -> PodMember:
     """The pod as a member: how it counts, its rank, what it takes and where it may go."""
     shape, remarks = find_shape(pod, surrounding)
     metadata = pod.metadata

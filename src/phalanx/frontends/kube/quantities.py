@@ -50,7 +50,7 @@ def engine_amount(units: int, resource: str) -> int:
 # One text stands in thousands of pods: "8", "100m" and "1Gi" are nearly all there is.
 @lru_cache(maxsize=4096)
 def _amount(text: str, in_milli: bool, most: int) -> int:  # noqa: FBT001 - an unnamed key of a cache
-    exact = read_quantity(text)
+    exact = parse_quantity(text)
     if exact < 0:
         raise BadText(f"must not be negative (got {quote(text)})")
     if in_milli:
@@ -61,7 +61,7 @@ def _amount(text: str, in_milli: bool, most: int) -> int:  # noqa: FBT001 - an u
     return units
 
 
-def read_quantity(text: str) -> Fraction:
+def parse_quantity(text: str) -> Fraction:
     """A quantity exactly; `BadText` if it is none."""
     match = _QUANTITY.fullmatch(text) if len(text) <= _TEXT_CHARS_MAX else None
     # 1e3k is two scales in one; the API reads an exponent or a suffix.

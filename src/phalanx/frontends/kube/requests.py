@@ -65,10 +65,12 @@ def find_demand(pod: Pod) -> PodDemand | tuple[Invalid, ...]:
     reader = _AmountReader()
     spec = pod.spec
     asked = _sum_containers(spec, lambda container, path: reader.requests(container.resources, path))
-    if pod.status.container_statuses or pod.status.init_container_statuses:
-        asked = _grow(asked, *_resized(pod, reader))
+    if _was_resized(pod):
+        held = _sum_held(pod, reader)
+        # What it asks for and will not get is nobody's: its node has said so.
+        asked = _grow(*held) if _is_refused(pod) else _grow(asked, *held)
     if spec.resources is not None:
-        asked |= _stated_for_pod(spec.resources, asked, reader)
+        asked |= _stated_for_pod(pod, spec.resources, asked, reader)
     asked = _add(asked, reader.amounts(spec.overhead, "spec.overhead"))
     # Every pod takes one of the pods that a node has room for.
     asked[PODS] = asked.get(PODS, 0) + 1
@@ -127,33 +129,58 @@ def _sum_containers(spec: PodSpec, ask: Callable[[Container, str], Amounts]) -> 
     return _grow(main, init)
 
 
-def _resized(pod: Pod, reader: _AmountReader) -> tuple[Amounts, Amounts]:
-    """What its containers were allocated, and what they really have."""
-    statuses = {
-        each.name: each
-        for each in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-    }
-
-    def allocated(container: Container, path: str) -> Amounts:
-        status = statuses.get(container.name, ContainerStatus())
-        if status.allocated_resources is None:
-            return reader.requests(container.resources, path)
-        return reader.amounts(status.allocated_resources, "status.containerStatuses.allocatedResources")
-
-    def real(container: Container, path: str) -> Amounts:
-        status = statuses.get(container.name, ContainerStatus())
-        if status.resources is None or status.resources.requests is None:
-            return allocated(container, path)
-        return reader.amounts(status.resources.requests, "status.containerStatuses.resources.requests")
-
-    return _sum_containers(pod.spec, allocated), _sum_containers(pod.spec, real)
+def _was_resized(pod: Pod) -> bool:
+    status = pod.status
+    held = (status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources)
+    return any(held) or _is_refused(pod)
 
 
-def _stated_for_pod(resources: ContainerResources, asked: Amounts, reader: _AmountReader) -> Amounts:
+def _is_refused(pod: Pod) -> bool:
+    """Whether its node has said that the wanted size will never fit there."""
+    pending = next((each for each in pod.status.conditions or () if each.type == "PodResizePending"), None)
+    return pending is not None and pending.reason == "Infeasible"
+
+
+def _sum_held(pod: Pod, reader: _AmountReader) -> tuple[Amounts, Amounts]:
+    """What it was allocated, and what it really has: told for the pod as a whole, or by its containers."""
+    status = pod.status
+    if (
+        status.allocated_resources is not None
+        and status.resources is not None
+        and status.resources.requests is not None
+    ):
+        allocated = reader.amounts(status.allocated_resources, "status.allocatedResources")
+        return allocated, reader.amounts(status.resources.requests, "status.resources.requests")
+    listed = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    statuses = {each.name: each for each in listed}
+    refused = _is_refused(pod)
+
+    def find_allocated(container: Container, path: str) -> Amounts:
+        told = statuses.get(container.name, ContainerStatus())
+        if told.allocated_resources is not None:
+            return reader.amounts(told.allocated_resources, "status.containerStatuses.allocatedResources")
+        return {} if refused else reader.requests(container.resources, path)
+
+    def find_real(container: Container, path: str) -> Amounts:
+        told = statuses.get(container.name, ContainerStatus())
+        if told.resources is None or told.resources.requests is None:
+            return find_allocated(container, path)
+        return reader.amounts(told.resources.requests, "status.containerStatuses.resources.requests")
+
+    return _sum_containers(pod.spec, find_allocated), _sum_containers(pod.spec, find_real)
+
+
+def _stated_for_pod(pod: Pod, resources: ContainerResources, asked: Amounts, reader: _AmountReader) -> Amounts:
     """What stands instead of the sum. Its limit counts only for what no container requests, as the API fills it in."""
     stated = reader.amounts(resources.requests, "spec.resources.requests")
     limits = reader.amounts(resources.limits, "spec.resources.limits")
     stated = {resource: units for resource, units in limits.items() if resource not in asked} | stated
+    held = pod.status.resources
+    if stated and held is not None:
+        # Resized as a whole: as with containers, the most of what is asked for, allocated and there.
+        known = reader.amounts(held.requests, "status.resources.requests")
+        allocated = reader.amounts(pod.status.allocated_resources, "status.allocatedResources")
+        stated = _grow({} if _is_refused(pod) else stated, known, allocated)
     return {resource: units for resource, units in stated.items() if _is_pod_level(resource)}
 
 

@@ -28,6 +28,11 @@ _BY_VALUES: Final = frozenset({IN, NOT_IN})
 _BY_NUMBER: Final = frozenset({GREATER, LESS})
 # Sixty-four bits have at most nineteen digits; longer texts are no numbers to the API either.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+#: What the value of a label can be. A selector with another one is an error to the API, not one that never holds.
+_VALUE: Final = re.compile(r"(?:(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_VALUE_CHARS_MAX: Final = 63
+#: A bound must be a label's value too, and those begin with a letter or a digit.
+_BOUND: Final = re.compile(r"[0-9]{1,19}")
 _INT64: Final = 1 << 63
 
 
@@ -64,14 +69,14 @@ class Selector:
 
 def exceeds(found: str, bound: str, *, above: bool) -> bool:
     """Whether one number is above (or below) another; what is no number of 64 bits is neither."""
-    one, other = read_integer(found), read_integer(bound)
+    one, other = parse_integer(found), parse_integer(bound)
     if one is None or other is None:
         return False
     return one > other if above else one < other
 
 
 @lru_cache(maxsize=1024)
-def read_integer(text: str) -> int | None:
+def parse_integer(text: str) -> int | None:
     """A whole number of 64 bits, or None."""
     if not _INTEGER.fullmatch(text):
         return None
@@ -102,16 +107,26 @@ def find_expressions(
     return found
 
 
+def _is_bound(text: str) -> bool:
+    return _BOUND.fullmatch(text) is not None and parse_integer(text) is not None
+
+
 def _check(line: MatchExpression, operators: Collection[str]) -> str:
-    values = line.values or ()
     if not line.key:
         return "names no key"
     if line.operator not in operators:
         return f"has the operator {quote(line.operator)}"
-    if line.operator in _BY_VALUES and not values:
-        return f"has no values for {line.operator}"
-    if line.operator in _BY_NUMBER and (len(values) != 1 or read_integer(values[0]) is None):
-        return f"needs one whole number for {line.operator}"
-    if line.operator in (EXISTS, ABSENT) and values:
-        return f"has values for {line.operator}"
+    return _check_values(line.operator, line.values or ())
+
+
+def _check_values(operator: str, values: tuple[str, ...]) -> str:
+    if operator in _BY_VALUES and not values:
+        return f"has no values for {operator}"
+    odd = next((value for value in values if len(value) > _VALUE_CHARS_MAX or not _VALUE.fullmatch(value)), None)
+    if odd is not None:
+        return f"has {quote(odd)}, which no label can have"
+    if operator in _BY_NUMBER and (len(values) != 1 or not _is_bound(values[0])):
+        return f"needs one whole number for {operator}"
+    if operator in (EXISTS, ABSENT) and values:
+        return f"has values for {operator}"
     return ""

@@ -29,6 +29,8 @@ _TO_CORRECT: Final = frozenset({UNSUPPORTED, Code.INVALID_SPEC.word})
 
 _MESSAGE_CHARS_MAX: Final = 900
 _UNSCHEDULABLE: Final = "Unschedulable"
+#: After these the plugins' own controllers do not look at a group any more, and neither counts nor phase change.
+_FINAL_PHASES: Final = frozenset({"Finished", "Failed"})
 _POD_SCHEDULED: Final = "PodScheduled"
 
 
@@ -71,7 +73,7 @@ class PatchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StatusPatch:
-    """One write to the status of one object, or to the object itself where its kind has no such subresource."""
+    """One write to the status of one object."""
 
     api_version: str
     kind: str
@@ -79,6 +81,7 @@ class StatusPatch:
     name: str
     patch_kind: PatchKind
     body: dict[str, Any]
+    subresource: str = "status"  # empty where the kind has none, and the object itself is patched
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,9 @@ def tell_gang(view: GangView, code: Code = Code.NONE, message: str = "", needed:
     if view.blockers:
         gravest = view.blockers[0]
         return Tiding(standing, places, tell_word(gravest, view), gravest.sentence)
+    if standing is GangStanding.BOUND and not view.count(MemberPhase.WAITING, MemberPhase.HELD):
+        # Under `only-waiting` a gang that runs has no waiting members, and lacks none.
+        return Tiding(standing, places)
     if view.missing:
         asked = max(view.outstanding, view.said.members_total)
         arrived = max(0, asked - view.missing)
@@ -173,7 +179,10 @@ def _patch(group: GroupObject, kind: PatchKind, status: dict[str, Any]) -> Statu
         # Lists go whole, so that it has to be the object that was looked at, or what others wrote is lost.
         body["metadata"] = {"resourceVersion": group.metadata.resource_version}
     metadata = group.metadata
-    return StatusPatch(group.api_version, "PodGroup", metadata.namespace, metadata.name, kind, body)
+    # The definitions of Volcano and Koordinator have no subresource for it; there the same patch goes to the object.
+    whole = isinstance(group, VolcanoPodGroup) or (isinstance(group, PluginsPodGroup) and _is_koordinators(group))
+    subresource = "" if whole else "status"
+    return StatusPatch(group.api_version, "PodGroup", metadata.namespace, metadata.name, kind, body, subresource)
 
 
 def _native_status(group: NativePodGroup, tiding: Tiding, now: str) -> dict[str, Any]:
@@ -194,14 +203,18 @@ def _native_status(group: NativePodGroup, tiding: Tiding, now: str) -> dict[str,
 
 def _counts_status(group: PluginsPodGroup, view: GangView, now: str) -> dict[str, Any]:
     """Phase and counts, by the rules of the plugins' own controllers, so that it does not matter whether one runs."""
+    old = group.status
+    if old.phase in _FINAL_PHASES:
+        return {}
     counts = {
         "running": sum(member.running for member in view.members),
         "succeeded": view.count(MemberPhase.SUCCEEDED),
         "failed": view.count(MemberPhase.FAILED),
-        "scheduled": view.holding,
     }
+    if _is_koordinators(group):
+        # The other one has no such field: it would be pruned, and be missing again whenever somebody looked.
+        counts["scheduled"] = view.holding
     wanted: dict[str, Any] = {"phase": _counts_phase(group, view, counts), **counts}
-    old = group.status
     known = {"phase": old.phase, **{name: getattr(old, name) for name in counts}}
     status = {name: value for name, value in wanted.items() if value != known[name]}
     if "phase" in status and wanted["phase"] == "Scheduling" and old.schedule_start_time is None:
@@ -221,9 +234,11 @@ def _counts_phase(group: PluginsPodGroup, view: GangView, counts: dict[str, int]
     if counts["running"] + counts["succeeded"] >= least:
         return "Running"
     # Only Koordinator's fork has a word for what is bound and not yet running.
-    if counts["scheduled"] >= least and group.api_version.startswith("scheduling.sigs.k8s.io"):
-        return "Scheduled"
-    return "Scheduling"
+    return "Scheduled" if _is_koordinators(group) and view.holding >= least else "Scheduling"
+
+
+def _is_koordinators(group: PluginsPodGroup) -> bool:
+    return group.api_version.startswith("scheduling.sigs.k8s.io")
 
 
 def _volcano_status(group: VolcanoPodGroup, view: GangView, tiding: Tiding, now: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ So the words are made from the taints that nodes really have, and each shape lis
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,9 @@ _CORDONED: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _NOT_READY: Final = Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
 _UNREACHABLE: Final = Taint("node.kubernetes.io/unreachable", "", "NoSchedule")
 _NO_NETWORK: Final = Taint("node.kubernetes.io/network-unavailable", "", "NoSchedule")
+
+#: A number as this comparison wants it: without a plus, and without zeros before it.
+_DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 _OPERATORS: Final = frozenset({"", "Equal", "Exists", "Lt", "Gt"})
 
@@ -87,6 +91,8 @@ def _matches(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return True
     if toleration.operator in ("Lt", "Gt"):
+        if not (_DECIMAL.fullmatch(toleration.value) and _DECIMAL.fullmatch(taint.value)):
+            return False
         # It says what the taint's value must be: below, or above, the toleration's.
         return exceeds(taint.value, toleration.value, above=toleration.operator == "Gt")
     return toleration.operator in ("", "Equal") and toleration.value == taint.value

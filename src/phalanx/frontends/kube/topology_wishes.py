@@ -77,8 +77,6 @@ def _tightest(
     order = (*names.levels, NODE_LEVEL)
     found: list[str] = []
     for level in named:
-        if _is_whole_cluster(level, names):
-            continue
         known = _find_level(level, names)
         if known is None:
             remarks.append(_tell_unknown(level, wish, names))
@@ -90,7 +88,8 @@ def _tightest(
 def _find_level(level: NamedLevel, names: LevelNames) -> str | None:
     order = (*names.levels, NODE_LEVEL)
     if level.by == NamedBy.TIER.value:
-        # Tier 1 is the innermost above the node.
+        # Tier 1 is the innermost above the node. One beyond the outermost level is refused like any that nobody knows:
+        # that it is the whole cluster is a guess, and the wish would be gone.
         index = len(names.levels) - int(level.name)
         return names.levels[index] if 0 <= index < len(names.levels) else None
     table = names.level_by_label if level.by == NamedBy.LABEL.value else names.level_by_layer
@@ -98,11 +97,6 @@ def _find_level(level: NamedLevel, names: LevelNames) -> str | None:
     if level.by == NamedBy.LABEL.value and level.name == _HOSTNAME:
         known = NODE_LEVEL
     return known if known in order else None
-
-
-def _is_whole_cluster(level: NamedLevel, names: LevelNames) -> bool:
-    """Tiers beyond the outermost level are wider than anything: no wish at all."""
-    return level.by == NamedBy.TIER.value and int(level.name) > len(names.levels)
 
 
 def _tell_unknown(level: NamedLevel, wish: TopologyWish, names: LevelNames) -> Invalid:

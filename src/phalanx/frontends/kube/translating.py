@@ -1,7 +1,7 @@
 """Objects in, gangs out: which gang a pod is in, and what that gang is now.
 
 The one door of the pure half. Whoever watches keeps pods by the key that `choose_membership` gives, keeps each as a
-member (`read_member`), and has the gang translated anew whenever something of it changes (`translate_gang`); what holds
+member (`make_member`), and has the gang translated anew whenever something of it changes (`translate_gang`); what holds
 between gangs is `check_groups`. `translate_all` does all of it at once.
 """
 
@@ -16,11 +16,11 @@ from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.dialects import koordinator, native, scheduler_plugins, singles, volcano
 from phalanx.frontends.kube.gang_groups import check_groups
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase, PodMember, Statement
+from phalanx.frontends.kube.label_words import check_group_name
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.pod_members import read_member
-from phalanx.frontends.kube.reading_words import check_group_name
+from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.remarks import Invalid, Notice, Remark, quote
 
 
@@ -31,22 +31,22 @@ class Translator:
     dialect: Dialect
     kind: str  # of its group object, as messages name it
     find_group_name: Callable[[Pod], tuple[str, str] | None]
-    read_statement: Callable[[GangKey, Any, Sequence[Pod], Mapping[str, int]], Statement]
+    find_statement: Callable[[GangKey, Any, Sequence[Pod], Mapping[str, int]], Statement]
 
 
 #: In the order in which a pod is asked: what the API itself defines, then groups with an object, then what annotations
 #: alone can make. The last finds every pod.
 TRANSLATORS: Final = (
-    Translator(Dialect.NATIVE, native.KIND, native.find_group_name, native.read_statement),
+    Translator(Dialect.NATIVE, native.KIND, native.find_group_name, native.find_statement),
     Translator(
         Dialect.SCHEDULER_PLUGINS,
         scheduler_plugins.KIND,
         scheduler_plugins.find_group_name,
-        scheduler_plugins.read_statement,
+        scheduler_plugins.find_statement,
     ),
-    Translator(Dialect.VOLCANO, volcano.KIND, volcano.find_group_name, volcano.read_statement),
-    Translator(Dialect.KOORDINATOR, koordinator.KIND, koordinator.find_group_name, koordinator.read_statement),
-    Translator(Dialect.PLAIN, singles.KIND, singles.find_group_name, singles.read_statement),
+    Translator(Dialect.VOLCANO, volcano.KIND, volcano.find_group_name, volcano.find_statement),
+    Translator(Dialect.KOORDINATOR, koordinator.KIND, koordinator.find_group_name, koordinator.find_statement),
+    Translator(Dialect.PLAIN, singles.KIND, singles.find_group_name, singles.find_statement),
 )
 _BY_DIALECT: Final = {each.dialect: each for each in TRANSLATORS}
 
@@ -97,7 +97,7 @@ def translate_gang(
     *,
     was_whole: bool = False,
 ) -> GangView:
-    """What a gang is now. `members` are the pods as `read_member` gives them, in the same order.
+    """What a gang is now. `members` are the pods as `make_member` gives them, in the same order.
 
     `was_whole`: somebody remembers that it was; objects only tell so where their dialect has a word for it.
     """
@@ -105,7 +105,7 @@ def translate_gang(
     if isinstance(group, Unreadable):
         said = Statement(uid=group.metadata.uid, remarks=(_tell_malformed(group),))
     else:
-        said = translator.read_statement(key, group, pods, priority_by_class)
+        said = translator.find_statement(key, group, pods, priority_by_class)
     subject = f"{translator.kind} {key.name}" if group is not None else ""
     said = replace(said, remarks=tuple(remark.of(subject) for remark in said.remarks))
     chosen = [remark for pod in pods for remark in choose_membership(pod).remarks]
@@ -122,7 +122,7 @@ def translate_all(objects: KubeObjects) -> tuple[GangView, ...]:
     views = []
     for key in sorted(pods_by_key, key=lambda each: each.unique):
         pods = pods_by_key[key]
-        members = [read_member(pod, objects.surrounding) for pod in pods]
+        members = [make_member(pod, objects.surrounding) for pod in pods]
         views.append(translate_gang(key, objects.groups.get(key), pods, members, objects.priority_by_class))
     tied = check_groups(views)
     return tuple(replace(view, remarks=(*view.remarks, *tied.get(view.key, ()))) for view in views)

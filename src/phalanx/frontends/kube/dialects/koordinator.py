@@ -6,21 +6,23 @@ Where a value cannot be read Koordinator takes a default and says nothing; here 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MatchPolicy, Statement
+from phalanx.frontends.kube.label_words import (
+    MEMBERS_MAX,
+    check_group_name,
+    check_least,
+    check_timeout,
+    parse_count,
+    parse_timeout_s,
+    tell_missing_group,
+)
 from phalanx.frontends.kube.objects.decode import decode_text
 from phalanx.frontends.kube.objects.groups import PluginsPodGroup
 from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.reading_words import (
-    check_group_name,
-    check_least,
-    check_timeout,
-    read_count,
-    read_timeout_s,
-    tell_missing_group,
-)
 from phalanx.frontends.kube.remarks import Invalid, Notice, Remark, quote
 from phalanx.frontends.kube.topology_wishes import NamedBy, NamedLevel, TopologyWish
 
@@ -68,7 +70,7 @@ def find_group_name(pod: Pod) -> tuple[str, str] | None:
     return (name, f"metadata.annotations[{_NAME}]") if name else None
 
 
-def read_statement(
+def find_statement(
     key: GangKey, group: PluginsPodGroup | None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]
 ) -> Statement:
     """What the PodGroup says, or else the first of the pods."""
@@ -76,66 +78,61 @@ def read_statement(
     remarks: list[Remark] = []
     queue = next((name for pod in pods if (name := pod.metadata.label(_QUEUE_LABEL))), "")
     if group is not None:
-        least = check_least(group.spec.min_member, "spec.minMember", remarks)
-        stated = group.spec.schedule_timeout_seconds
-        timeout_s = check_timeout(stated, "spec.scheduleTimeoutSeconds", remarks)
-        satisfied = group.status.phase in _WAS_WHOLE
-        return _read(key, group.metadata, (least, timeout_s, satisfied, queue), remarks)
-    if not pods or any(pod.metadata.label(LABEL) for pod in pods):
+        source, stated = group.metadata, group.spec.schedule_timeout_seconds
+        base = Statement(
+            members_min=check_least(group.spec.min_member, "spec.minMember", remarks),
+            timeout_s=check_timeout(stated, "spec.scheduleTimeoutSeconds", remarks),
+            satisfied=group.status.phase in _WAS_WHOLE,
+            uid=source.uid,
+            generation=source.generation,
+        )
+    elif not pods or any(pod.metadata.label(LABEL) for pod in pods):
         return Statement(queue=queue, remarks=(tell_missing_group(KIND, key.name),))
-    # The first that came, as Koordinator does; by name where two came in one second, so that it is the same one always.
-    first = min(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)).metadata
-    _tell_disagreement(first, pods, remarks)
-    least = _read_least(first, remarks)
-    path = f"metadata.annotations[{_WAITING_TIME}]"
-    timeout_s = read_timeout_s(first.annotation(_WAITING_TIME), path, remarks)
-    return _read(key, first, (least, timeout_s, False, queue), remarks, of_pods=True)
+    else:
+        # The first that came, as Koordinator does; by name where two came in one second, so that it is always the same.
+        source = min(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)).metadata
+        _tell_disagreement(source, pods, remarks)
+        path = f"metadata.annotations[{_WAITING_TIME}]"
+        # Without an object there is no uid: it is gone with its last pod, and another one is just a later gang.
+        base = Statement(
+            members_min=_find_least(source, remarks),
+            timeout_s=parse_timeout_s(source.annotation(_WAITING_TIME), path, remarks),
+        )
+    return _add_annotations(key, replace(base, queue=queue), source, remarks)
 
 
-def _read(
-    key: GangKey,
-    source: Metadata,
-    known: tuple[int, int | None, bool, str],
-    remarks: list[Remark],
-    *,
-    of_pods: bool = False,
-) -> Statement:
-    least, timeout_s, satisfied, queue = known
-    return Statement(
-        members_min=least,
-        members_total=_read_total(source, least, remarks),
-        together=_read_groups(key, source, remarks),
-        strict=_read_choice(source, _MODE, ("Strict", "NonStrict"), remarks) == "Strict",
-        match=_read_match(source, remarks),
-        satisfied=satisfied,
-        queue=queue,
-        topology=_read_topology(source, remarks),
-        timeout_s=timeout_s,
-        # A gang of annotations has no object: it is gone with its last pod, and another one is just a later gang.
-        uid="" if of_pods else source.uid,
-        generation=0 if of_pods else source.generation,
+def _add_annotations(key: GangKey, base: Statement, source: Metadata, remarks: list[Remark]) -> Statement:
+    """What annotations say alike on an object and on pods."""
+    return replace(
+        base,
+        members_total=_find_total(source, base.members_min, remarks),
+        together=_find_groups(key, source, remarks),
+        strict=_find_choice(source, _MODE, ("Strict", "NonStrict"), remarks) == "Strict",
+        match=_find_match(source, remarks),
+        topology=_find_topology(source, remarks),
         created=source.creation_timestamp or "",
+        # Last, when everything has been looked at.
         remarks=tuple(remarks),
     )
 
 
-def _read_least(first: Metadata, remarks: list[Remark]) -> int:
+def _find_least(first: Metadata, remarks: list[Remark]) -> int:
     written, field = first.annotation(_LEAST), f"metadata.annotations[{_LEAST}]"
     if not written and first.label(_LIGHT_LEAST):
         written, field = first.label(_LIGHT_LEAST), f"metadata.labels[{_LIGHT_LEAST}]"
-    least = read_count(written)
+    least = parse_count(written)
     if least is None:
         remarks.append(Invalid(field, f"is no number ({quote(written)})", "write how many members must start together"))
         return 1
     return check_least(least, field, remarks)
 
 
-def _read_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
+def _find_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
     written, field = source.annotation(_TOTAL), f"metadata.annotations[{_TOTAL}]"
     if not written:
         return least
-    total = read_count(written)
-    if total is None or total > 1_000_000:
+    total = parse_count(written)
+    if total is None or total > MEMBERS_MAX:
         remarks.append(Notice(field, f"is {quote(written)}; {least} is taken, the minimum", "write a number of pods"))
         return least
     if 0 != total < least:
@@ -143,13 +140,13 @@ def _read_total(source: Metadata, least: int, remarks: list[Remark]) -> int:
     return max(total, least)
 
 
-def _read_match(source: Metadata, remarks: list[Remark]) -> MatchPolicy:
+def _find_match(source: Metadata, remarks: list[Remark]) -> MatchPolicy:
     key = _MATCH if source.annotation(_MATCH) else _MATCH_ALIAS
     choices = (MatchPolicy.ONCE_SATISFIED, MatchPolicy.WAITING_AND_RUNNING, MatchPolicy.ONLY_WAITING)
-    return MatchPolicy(_read_choice(source, key, tuple(each.value for each in choices), remarks))
+    return MatchPolicy(_find_choice(source, key, tuple(each.value for each in choices), remarks))
 
 
-def _read_choice(source: Metadata, key: str, choices: tuple[str, ...], remarks: list[Remark]) -> str:
+def _find_choice(source: Metadata, key: str, choices: tuple[str, ...], remarks: list[Remark]) -> str:
     written = source.annotation(key)
     if written in choices:
         return written
@@ -159,7 +156,7 @@ def _read_choice(source: Metadata, key: str, choices: tuple[str, ...], remarks: 
     return choices[0]
 
 
-def _read_groups(key: GangKey, source: Metadata, remarks: list[Remark]) -> tuple[GangKey, ...]:
+def _find_groups(key: GangKey, source: Metadata, remarks: list[Remark]) -> tuple[GangKey, ...]:
     written, field = source.annotation(_GROUPS), f"metadata.annotations[{_GROUPS}]"
     if not written:
         return ()
@@ -181,7 +178,7 @@ def _read_groups(key: GangKey, source: Metadata, remarks: list[Remark]) -> tuple
     return tuple(sorted(found, key=str)) if len(found) > 1 else ()
 
 
-def _read_topology(source: Metadata, remarks: list[Remark]) -> TopologyWish:
+def _find_topology(source: Metadata, remarks: list[Remark]) -> TopologyWish:
     written, field = source.annotation(_TOPOLOGY), f"metadata.annotations[{_TOPOLOGY}]"
     if not written:
         return TopologyWish()
@@ -191,7 +188,7 @@ def _read_topology(source: Metadata, remarks: list[Remark]) -> TopologyWish:
         do = 'write {"gatherStrategy": [{"layer": "rackLayer", "strategy": "MustGather"}]}'
         remarks.append(Invalid(field, "is no list of layers with MustGather or PreferGather", do))
         return TopologyWish()
-    if any(rule.pod_count_multiple is not None and not 1 <= rule.pod_count_multiple <= 1_000_000 for rule in rules):
+    if any(rule.pod_count_multiple is not None and not 1 <= rule.pod_count_multiple <= MEMBERS_MAX for rule in rules):
         remarks.append(Invalid(field, "has a podCountMultiple that is no number of pods", "write 1 or more"))
         return TopologyWish()
     levels = [(rule, NamedLevel(NamedBy.LAYER.value, rule.layer)) for rule in rules]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from phalanx.frontends.kube.gang_view import Disruption, GangKey, MatchPolicy, Statement
+from phalanx.frontends.kube.label_words import check_least, tell_missing_group
 from phalanx.frontends.kube.objects.groups import DisruptionMode, NativePodGroup, NativeSpec
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.reading_words import check_least, tell_missing_group
 from phalanx.frontends.kube.remarks import Invalid, Notice, Remark, Unsupported, quote
 from phalanx.frontends.kube.topology_wishes import NamedBy, NamedLevel, TopologyWish
 
@@ -28,7 +28,7 @@ def find_group_name(pod: Pod) -> tuple[str, str] | None:
     return (group.pod_group_name, FIELD) if group is not None and group.pod_group_name else None
 
 
-def read_statement(
+def find_statement(
     key: GangKey, group: NativePodGroup | None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]
 ) -> Statement:
     """What the PodGroup says."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from phalanx.frontends.kube.gang_view import GangKey, MatchPolicy, Statement
+from phalanx.frontends.kube.label_words import check_least, check_timeout, tell_missing_group
 from phalanx.frontends.kube.objects.groups import PluginsPodGroup
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.reading_words import check_least, check_timeout, tell_missing_group
 from phalanx.frontends.kube.remarks import Remark
 
 KIND: Final = "PodGroup (scheduling.x-k8s.io)"
@@ -23,7 +23,7 @@ def find_group_name(pod: Pod) -> tuple[str, str] | None:
     return (name, f"metadata.labels[{LABEL}]") if name else None
 
 
-def read_statement(
+def find_statement(
     key: GangKey, group: PluginsPodGroup | None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]
 ) -> Statement:
     """What the PodGroup says."""

@@ -16,7 +16,7 @@ def find_group_name(pod: Pod) -> tuple[str, str]:
     return pod.metadata.name, "metadata.name"
 
 
-def read_statement(key: GangKey, group: None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]) -> Statement:
+def find_statement(key: GangKey, group: None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]) -> Statement:
     """A gang of one."""
     del key, group, priority_by_class  # there is no object, and admission has written the priority in
     metadata = pods[0].metadata if pods else None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from phalanx.control.spec.sizes import MEMBERS_MAX
 from phalanx.frontends.kube.gang_view import GangKey, MatchPolicy, Statement
+from phalanx.frontends.kube.label_words import MEMBERS_MAX, check_least, tell_missing_group
 from phalanx.frontends.kube.objects.groups import VolcanoPodGroup, VolcanoSpec
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.reading_words import check_least, tell_missing_group
 from phalanx.frontends.kube.remarks import Invalid, Notice, Remark, Unsupported, quote
 from phalanx.frontends.kube.topology_wishes import NamedBy, NamedLevel, TopologyWish
 
@@ -30,7 +29,7 @@ def find_group_name(pod: Pod) -> tuple[str, str] | None:
     return None
 
 
-def read_statement(
+def find_statement(
     key: GangKey, group: VolcanoPodGroup | None, pods: Sequence[Pod], priority_by_class: Mapping[str, int]
 ) -> Statement:
     """What the PodGroup says."""

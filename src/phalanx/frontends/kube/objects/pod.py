@@ -203,6 +203,8 @@ class PodStatus(Narrow, frozen=True):
     phase: str = ""
     reason: str = ""
     conditions: tuple[Condition, ...] | None = None
+    resources: ContainerResources | None = None  # of the pod as a whole, where it was resized
+    allocated_resources: Quantities | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 

@@ -7,8 +7,10 @@ from typing import Final
 
 from phalanx.control.spec.errors import BadText
 from phalanx.control.spec.quantity import SECOND_US, duration_us
-from phalanx.control.spec.sizes import MEMBERS_MAX
 from phalanx.frontends.kube.remarks import Invalid, Notice, NotYet, Remark, quote
+
+#: The most members that a gang file may ask for as well; not taken from there, since that comes with a reader of YAML.
+MEMBERS_MAX: Final = 1_000_000
 
 _COUNT: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _GO_DURATION: Final = re.compile(r"(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:us|µs|ms|s|m|h))+")
@@ -24,12 +26,12 @@ def check_least(written: int, field: str, remarks: list[Remark]) -> int:
     return 1
 
 
-def read_count(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """A whole number, or None."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 
-def read_timeout_s(text: str, field: str, remarks: list[Remark]) -> int | None:
+def parse_timeout_s(text: str, field: str, remarks: list[Remark]) -> int | None:
     """A span of time as Go writes it, in whole seconds; what cannot be read is told and left out."""
     if not text:
         return None
