@@ -36,7 +36,7 @@ def clone_state(state: State) -> State:
     # Ghosts hold row numbers, which compaction in the twin will change.
     copies = {id(ghost): replace(ghost) for _, ghost in state.vacating}
     twin.vacating = [(until_us, copies[id(ghost)]) for until_us, ghost in state.vacating]
-    twin.crowds = {node: copies[id(ghost)] for node, ghost in state.crowds.items()}
+    twin.nodes.crowds = {node: copies[id(ghost)] for node, ghost in state.nodes.crowds.items()}
     for name in ("curves", "promises", "degraded", "pins", "dates", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
     twin.timers = list(state.timers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from phalanx.control.records import Ghost
 from phalanx.control.suspicion import NodeSuspicion
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.snapshot import NodeColumns
@@ -28,7 +29,9 @@ class NodeTable:
         self.up = np.ones(len(fleet), dtype=np.bool_)
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
+        self.crowds: dict[int, Ghost] = {}  # by node: the row of nobody of others who are there
         self.suspicion = NodeSuspicion(len(fleet))
+        self.crowds: dict[int, Ghost] = {}  # by node: the row of nobody that stands for others who are there
         self._spare = fleet.spare
         self._columns: NodeColumns | None = None  # as last handed out, while they still hold
 

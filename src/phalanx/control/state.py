@@ -9,6 +9,8 @@ the engine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from phalanx.control import leaving, losses, refusing
 from phalanx.control.courses import Courses
 from phalanx.control.fleet_change import lay_out_anew
@@ -235,11 +237,16 @@ class State(Courses):
 
     def add_node(self, node: Node) -> None:
         """A new machine, or a removed one that comes back."""
-        lay_out_anew(self, self.fleet.with_node(node))
-        index = self.fleet.index_by_name[node.name]
-        # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
-        self.nodes.up[index] = self.nodes.open[index] = True
-        self.nodes.draining[index] = False
+        self.add_nodes((node,))
+
+    def add_nodes(self, nodes: Sequence[Node]) -> None:
+        """New machines, or known ones described anew: all tables are laid out once for all of them."""
+        lay_out_anew(self, self.fleet.with_nodes(nodes))
+        for node in nodes:
+            index = self.fleet.index_by_name[node.name]
+            # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
+            self.nodes.up[index] = self.nodes.open[index] = True
+            self.nodes.draining[index] = False
 
     def remove_node(self, node: int) -> None:
         """A machine that will not come back; it must be empty."""

@@ -95,13 +95,13 @@ def crowd(state: Tables, node: int, amounts: Mapping[str, int]) -> bool:
         ghost = Ghost(gang, Phase.RUNNING, -1, queue, user, state.now_us, -1, NOTHING, held=False, leaver=gang)
         ghost.seats = seats
         add_ghost(state, ghost, state.now_us + _LONG_US)
-        state.crowds[node] = ghost
+        state.nodes.crowds[node] = ghost
     state.hints.unsettle()
     return held == wanted
 
 
 def _leave_crowd(state: Tables, node: int) -> None:
-    ghost = state.crowds.pop(node, None)
+    ghost = state.nodes.crowds.pop(node, None)
     if ghost is None:
         return
     unseat(state, ghost)

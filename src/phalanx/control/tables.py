@@ -98,7 +98,6 @@ class Tables:
         self.fresh: set[int] = set()
         self.hints = KeptHints()
         self.vacating: list[tuple[int, Ghost]] = []  # rows of nobody, with the instant at which they end
-        self.crowds: dict[int, Ghost] = {}  # by node: those of them that stand for others who are there
         self.timers: list[tuple[int, str, int, int]] = []  # when, what, whom, of which stay
         self.evictions_in_vain = 0
         self.unconfirmed: list[Unconfirmed] = []  # decisions that may yet be refused, with what was before

@@ -17,13 +17,15 @@ from urllib.parse import urlencode
 import httptools
 import msgspec
 
-from phalanx.frontends.kube.api.api_connection import ApiConnection
+from phalanx.frontends.kube.api.api_connection import KubeConnection
 from phalanx.frontends.kube.api.kubeconfig import ApiAccess
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 _IN_FLIGHT_MOST: Final = 32
-_TIMEOUT_S: Final = 10.0
+#: Shorter than what lies between the end of a leader's work and the end of its lease: what it asked for last is
+#: answered, or given up, before anybody else begins.
+_TIMEOUT_S: Final = 4.5
 _LIST_TIMEOUT_S: Final = 60.0
 _WORDS_CHARS_MAX: Final = 300
 
@@ -52,8 +54,8 @@ class ApiClient:
         self.access = access
         self.writes: Counter[str] = Counter()  # by method and kind of path; for the metrics
         self._agent = name
-        self._idle: list[ApiConnection] = []
-        self._streams: set[ApiConnection] = set()
+        self._idle: list[KubeConnection] = []
+        self._streams: set[KubeConnection] = set()
         self._slots = asyncio.Semaphore(in_flight_most)
 
     # ---- calls
@@ -79,12 +81,12 @@ class ApiClient:
     ) -> bytes:
         """Any call, once."""
         request = self._write_request(method, path, tree, kind, query)
-        connection: ApiConnection | None = None
+        connection: KubeConnection | None = None
         is_answered = False
         async with self._slots:
             try:
                 async with asyncio.timeout(timeout_s):
-                    connection = self._take() or await ApiConnection.open(self.access)
+                    connection = self._take() or await KubeConnection.open(self.access)
                     await connection.send(request)
                     body = await connection.read()
                 is_answered = connection.is_reusable
@@ -105,7 +107,7 @@ class ApiClient:
         request = self._write_request("GET", path, None, JSON, query)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                connection = await ApiConnection.open(self.access)
+                connection = await KubeConnection.open(self.access)
                 self._streams.add(connection)
         except (OSError, TimeoutError) as lost:
             raise ApiSilentError(f"watch {path}: {_tell_lost(lost, 'no connection in time')}") from lost
@@ -129,7 +131,7 @@ class ApiClient:
 
     # ---- behind
 
-    def _take(self) -> ApiConnection | None:
+    def _take(self) -> KubeConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:

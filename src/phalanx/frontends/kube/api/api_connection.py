@@ -14,7 +14,7 @@ from phalanx.frontends.kube.api.kubeconfig import ApiAccess
 _CHUNK_BYTES: Final = 1 << 18
 
 
-class ApiConnection:
+class KubeConnection:
     """Not for two callers at once."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -27,7 +27,7 @@ class ApiConnection:
         self.is_reusable = False
 
     @classmethod
-    async def open(cls, access: ApiAccess) -> ApiConnection:
+    async def open(cls, access: ApiAccess) -> KubeConnection:
         """A new one."""
         reader, writer = await asyncio.open_connection(
             access.host,
