@@ -29,7 +29,6 @@ class NodeTable:
         self.up = np.ones(len(fleet), dtype=np.bool_)
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
-        self.crowds: dict[int, Ghost] = {}  # by node: the row of nobody of others who are there
         self.suspicion = NodeSuspicion(len(fleet))
         self.crowds: dict[int, Ghost] = {}  # by node: the row of nobody that stands for others who are there
         self._spare = fleet.spare
