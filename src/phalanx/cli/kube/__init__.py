@@ -9,6 +9,8 @@ import click
 
 _VERBS: Final = {
     "run": ("controller", "Schedule pods that name this scheduler; stays in the foreground."),
+    "install": ("manifests", "Print all manifests: rights, deployment, service."),
+    "fake-nodes": ("manifests", "Print nodes that are objects only, to try it out."),
 }
 
 
@@ -37,5 +39,6 @@ def kube() -> None:
     """Gangs of pods: start whole or not at all.
 
     \b
+    phalanx kube install | kubectl apply -f -
     phalanx kube run --kubeconfig ~/.kube/config
     """

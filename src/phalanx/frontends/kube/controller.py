@@ -158,6 +158,7 @@ class Controller:
         found = Findings(self.mirror, self.planner, self.terrain, self.settings.scheduler_name)
         boarded = await take_over(found, self.shelf, self.binder, epoch)
         self.is_leading = True
+        self.api.writes.clear()  # what a start costs is not what a gang costs
         for each in boarded:
             flying = self.binder.take_up(each.flight, each.place, each.words)
             self._fly(each.numbers, each.flight, flying)

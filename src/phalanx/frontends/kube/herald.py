@@ -163,7 +163,7 @@ class Herald:
         tree: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{event.name[:200]}.", "namespace": namespace},
+            "metadata": {"generateName": f"{event.name[:200]}-", "namespace": namespace},
             "eventTime": now,
             "reportingController": f"phalanx.dev/{self._scheduler}",
             "reportingInstance": self._scheduler,

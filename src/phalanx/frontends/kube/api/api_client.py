@@ -27,7 +27,7 @@ _IN_FLIGHT_MOST: Final = 32
 #: answered, or given up, before anybody else begins.
 _TIMEOUT_S: Final = 4.5
 _LIST_TIMEOUT_S: Final = 60.0
-_WORDS_CHARS_MAX: Final = 300
+_WORDS_CHARS_MAX: Final = 1_000
 
 
 class ApiRefusedError(Exception):
