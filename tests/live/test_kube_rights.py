@@ -16,7 +16,7 @@ from kube_proxy import BindProxy
 from kube_schedulers import NATIVE, NODES, PODS, OurScheduler, bound, wait_bound
 
 from phalanx.testing.controlplane.binaries import find_program
-from phalanx.testing.controlplane.crds import find_kind, install_kinds
+from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
 from phalanx.testing.controlplane.fake_nodes import make_native_gang, make_pods
 from phalanx.testing.controlplane.kubelet import FakeKubelet
 from phalanx.testing.controlplane.plane import ControlPlane, find_ports
@@ -57,6 +57,13 @@ def scheduler(plane, tmp_path):
     FakeKubelet(plane.api).end_deleted()
 
 
+@pytest.fixture
+def kinds(plane):
+    """Those of the other projects, installed once."""
+    if not plane.api.get(CRDS)["items"]:
+        install_kinds(plane.api)
+
+
 def count_writes(scheduler):
     """As it counts them itself since it began to lead; those for the lease are not among them."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{scheduler.port}/metrics", timeout=5).read().decode()
@@ -94,7 +101,7 @@ def test_kinds_that_are_not_installed_are_waited_for_and_their_pods_are_not_sing
     wait_bound(plane, 4, "early", 30)
 
 
-def test_scheduler_plugins(plane, scheduler):
+def test_scheduler_plugins(plane, kinds, scheduler):
     kind, group = make_group("scheduler-plugins", "sp", 8)
     plane.api.create(kind.place(), group)
     plane.api.create_all(PODS, make_pods("sp", 8, scheduler="phalanx", labels={"scheduling.x-k8s.io/pod-group": "sp"}))
@@ -104,7 +111,7 @@ def test_scheduler_plugins(plane, scheduler):
     wait_until(lambda: status_of(plane, kind.place(), "sp").get("phase") == "Running", "its phase")
 
 
-def test_volcano_says_inqueue_and_running(plane, scheduler):
+def test_volcano_says_inqueue_and_running(plane, kinds, scheduler):
     kind, group = make_group("volcano", "vc", 8)
     plane.api.create_all(
         PODS, make_pods("vc", 7, scheduler="phalanx", annotations={"scheduling.k8s.io/group-name": "vc"})
@@ -133,7 +140,26 @@ def test_koordinator_gangs_by_annotations_start_together(plane, scheduler):
     wait_bound(plane, 8, "k")
 
 
-def test_koordinator_groups(plane, scheduler):
+def test_gangs_of_one_group_that_are_first_seen_together_start_together(plane, tmp_path):
+    """All of it is in one look: whoever is looked at first must not miss the other."""
+    prefix = "gang.scheduling.koordinator.sh"
+    for name in ("ga", "gb"):
+        said = {
+            f"{prefix}/name": name,
+            f"{prefix}/min-available": "2",
+            f"{prefix}/groups": '["default/ga", "default/gb"]',
+        }
+        plane.api.create_all(PODS, make_pods(name, 2, scheduler="phalanx", annotations=said))
+    found = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, user="phalanx")
+    try:
+        wait_bound(plane, 4, "g")
+    finally:
+        found.kill(signal.SIGTERM)
+        plane.api.delete(PODS, gracePeriodSeconds=0)
+        FakeKubelet(plane.api).end_deleted()
+
+
+def test_koordinator_groups(plane, kinds, scheduler):
     kind, group = make_group("koordinator", "kg", 8)
     plane.api.create(kind.place(), group)
     labels = {"pod-group.scheduling.sigs.k8s.io": "kg"}

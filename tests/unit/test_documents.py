@@ -35,7 +35,8 @@ REFUSED = ["phalanx", "sim", "broken.yaml"]
 def shown(page):
     """The commands of a page in the order shown, as words."""
     lines = [line for text in COMMAND.findall(page.read_text()) for line in re.split(r" *; *", text)]
-    return [shlex.split(line.removeprefix(".venv/bin/")) for line in lines]
+    # Up to a pipe: what comes after it is somebody else's command.
+    return [shlex.split(line.removeprefix(".venv/bin/").partition(" | ")[0]) for line in lines]
 
 
 def name_of(page):

@@ -21,9 +21,9 @@ def install(namespace: str, scheduler_name: str, image: str, replicas: int) -> N
     phalanx kube install | kubectl apply -f -
     phalanx kube install | kubectl delete -f -
     """
-    from phalanx.frontends.kube.manifests import Installation, list_manifests
+    from phalanx.frontends.kube.manifests import KubeInstallation, list_manifests
 
-    _print_all(list_manifests(Installation(namespace, scheduler_name, image, replicas)))
+    _print_all(list_manifests(KubeInstallation(namespace, scheduler_name, image, replicas)))
 
 
 @click.command(name="fake-nodes")

@@ -208,7 +208,7 @@ class Controller:
             planner.lose_pod(uid)
         for name in sorted(changes.tenants | changes.nodes):
             planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
-        for key in self._with_companions(keys):
+        for key in self._look_at(keys):
             if self._aloft[key]:
                 self._deferred.add(key)
             else:
@@ -233,33 +233,40 @@ class Controller:
         self.herald.mark(key for key, view in self.views.items() if view.roles)
         return {key for key, view in self.views.items() if view.roles} if is_other else set()
 
-    def _with_companions(self, keys: set[GangKey]) -> list[GangKey]:
-        """Those that name each other are judged together; in the order in which they came."""
-        for key in tuple(keys):
-            view = self.mirror.look_at(key)
-            keys.update(() if view is None else view.said.together)
+    def _look_at(self, keys: set[GangKey]) -> list[GangKey]:
+        """Views of them as they are now, and of those whom they name; all of those, in the order in which they came."""
+        looked: set[GangKey] = set()
+        while keys - looked:
+            for key in keys - looked:
+                looked.add(key)
+                view = self.mirror.look_at(key)
+                if view is None or not (view.members or self.settings.claims_empty_groups):
+                    self.views.pop(key, None)
+                    continue
+                self.views[key] = view
+                # Together they are judged together: this one may be what the others have been waiting for.
+                keys = keys.union(view.said.together)
         return sorted(keys, key=lambda key: (self._came(key), key.unique))
 
     def _came(self, key: GangKey) -> str:
-        view = self.mirror.look_at(key)
+        view = self.views.get(key)
         return "" if view is None else min((member.created for member in view.members), default="")
 
     def _settle(self, key: GangKey) -> None:
+        """After all have been looked at: what of it is to start."""
         planner = self.planner
         assert planner is not None
-        view = self.mirror.look_at(key)
-        if view is None or not (view.members or self.settings.claims_empty_groups):
+        view = self.views.get(key)
+        if view is None:
             planner.settle(key, (), None)
-            self.views.pop(key, None)
             self.herald.forget(key)
             return
         ventures, unsaid = express_ventures(view, self.terrain)
-        view = replace(view, remarks=(*view.remarks, *unsaid))
-        self.views[key] = view
         if view.said.together:
-            others = [each for each in self.views.values() if each.said.together]
-            tied = check_groups(others).get(key, ())
-            view = self.views[key] = replace(view, remarks=(*view.remarks, *tied))
+            tied = check_groups([each for each in self.views.values() if each.said.together]).get(key, ())
+            unsaid = (*unsaid, *tied)
+        if unsaid:
+            view = self.views[key] = replace(view, remarks=(*view.remarks, *unsaid))
             ventures = ventures if view.startable else ()
         planner.settle(key, ventures, _since_us(view))
         self.herald.mark((key,))

@@ -23,7 +23,7 @@ _PORT: Final = 8080
 
 
 @dataclass(frozen=True, slots=True)
-class Installation:
+class KubeInstallation:
     """What can be chosen."""
 
     namespace: str = "phalanx-system"
@@ -32,7 +32,7 @@ class Installation:
     replicas: int = 2
 
 
-def list_manifests(chosen: Installation) -> list[dict[str, Any]]:
+def list_manifests(chosen: KubeInstallation) -> list[dict[str, Any]]:
     """In the order in which they can be applied."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": chosen.namespace}},
@@ -54,7 +54,7 @@ def list_manifests(chosen: Installation) -> list[dict[str, Any]]:
     ]
 
 
-def list_rights(chosen: Installation) -> list[dict[str, Any]]:
+def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
     """What the account may do: in the cluster, and in its own namespace."""
     subject = {"kind": "ServiceAccount", "name": chosen.scheduler, "namespace": chosen.namespace}
     cluster_rules = [
@@ -102,7 +102,7 @@ def list_rights(chosen: Installation) -> list[dict[str, Any]]:
     ]
 
 
-def _deployment(chosen: Installation) -> dict[str, Any]:
+def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
     probe = {"path": "/healthz", "port": _PORT}
     container = {
         "name": "scheduler",
@@ -141,12 +141,12 @@ def _deployment(chosen: Installation) -> dict[str, Any]:
     )
 
 
-def _object(version: str, kind: str, chosen: Installation, **rest: object) -> dict[str, Any]:
+def _object(version: str, kind: str, chosen: KubeInstallation, **rest: object) -> dict[str, Any]:
     metadata = {"name": chosen.scheduler, "namespace": chosen.namespace, "labels": _labels(chosen)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
 
 
-def _labels(chosen: Installation) -> Mapping[str, str]:
+def _labels(chosen: KubeInstallation) -> Mapping[str, str]:
     return {"app.kubernetes.io/name": "phalanx", "app.kubernetes.io/instance": chosen.scheduler}
 
 

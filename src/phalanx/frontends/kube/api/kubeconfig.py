@@ -103,7 +103,7 @@ def _pick(tree: Mapping[str, Any], list_: str, name: str) -> Mapping[str, Any]:
 def _read_data(part: Mapping[str, Any], key: str, path: Path) -> str:
     """PEM text, in the file itself or in one beside it; empty if there is none."""
     if data := part.get(f"{key}-data"):
-        return base64.b64decode(data).decode("ascii")
+        return base64.b64decode(data, validate=True).decode("ascii")
     return (path.parent / part[key]).read_text(encoding="ascii") if part.get(key) else ""
 
 
