@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -18,8 +19,10 @@ pytestmark = [pytest.mark.live, pytest.mark.long]
 
 @pytest.fixture
 def plane(shared):
+    kubelet = FakeKubelet(shared.api)
+    clear(shared, kubelet)  # what others left
     yield shared
-    clear(shared, FakeKubelet(shared.api))
+    clear(shared, kubelet)
 
 
 def create_gang(plane, name, members):
@@ -133,3 +136,50 @@ def test_a_node_taken_under_our_feet_in_the_middle_and_the_gang_is_not_left_in_p
         create_gang(plane, "a", 8)
         scheduler.wait_for("undone")
         wait_until(lambda: not bound(plane, "a"), lambda: (bound(plane), scheduler.log))
+
+
+def test_a_node_deleted_in_the_middle_and_the_gang_starts_elsewhere(plane, tmp_path):
+    plane.api.create_all(NODES, make_nodes("2x4"))
+
+    def delete_one():
+        (there,) = set(bound(plane).values())
+        other = "node-1" if there == "node-0" else "node-0"
+        plane.api.delete(f"{NODES}/{other}")
+        time.sleep(0.5)  # for the watch to tell
+
+    with (
+        BindProxy(plane, 1, delete_one) as proxy,
+        running(plane, tmp_path, kubeconfig=proxy.kubeconfig(tmp_path)) as scheduler,
+    ):
+        create_gang(plane, "a", 8)
+        scheduler.wait_for("undone")
+        assert "is gone or takes no more pods" in scheduler.events("undone")[0]["says"]
+        wait_until(lambda: not bound(plane), lambda: bound(plane))
+
+
+def test_a_watch_that_is_too_old_is_listed_again(plane, tmp_path):
+    plane.api.create_all(NODES, make_nodes("2x4"))
+    with running(plane, tmp_path) as scheduler:
+        plane.kill(API_SERVER)
+        plane.start(API_SERVER)
+        # Changes that nobody watches see, and then nobody remembers.
+        scheduler.process.send_signal(signal.SIGSTOP)
+        plane.api.create_all(PODS, make_pods("gone", 3, scheduler="phalanx"))
+        plane.api.delete(PODS, gracePeriodSeconds=0)
+        plane.compact()
+        plane.restart(API_SERVER)
+        scheduler.process.send_signal(signal.SIGCONT)
+        create_gang(plane, "a", 8)
+        wait_bound(plane, 8)
+
+
+def test_a_lost_member_is_replaced(plane, tmp_path):
+    plane.api.create_all(NODES, make_nodes("2x4"))
+    kubelet = FakeKubelet(plane.api)
+    with running(plane, tmp_path):
+        create_gang(plane, "a", 7)
+        wait_bound(plane, 7)
+        plane.api.delete(f"{PODS}/a-2")
+        kubelet.end_deleted()
+        plane.api.create(PODS, make_pods("a", 3, scheduler="phalanx", native_gang="a")[2])
+        wait_bound(plane, 7)

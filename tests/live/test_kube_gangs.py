@@ -16,8 +16,10 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def plane(shared):
+    kubelet = FakeKubelet(shared.api)
+    clear(shared, kubelet)  # what others left
     yield shared
-    clear(shared, FakeKubelet(shared.api))
+    clear(shared, kubelet)
 
 
 def create_gang(plane, name, members, members_min=None, **options):

@@ -7,7 +7,7 @@ one, a line goes from `_tell_unsaid` to `express_shape`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from phalanx.frontends.kube.constraints import PodShape
@@ -25,7 +25,7 @@ from phalanx.frontends.kube.topology_wishes import LevelNames, name_levels
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes, Together
 from phalanx.model.queue import DEFAULT_QUEUE
-from phalanx.model.topology import NODE_LEVEL
+from phalanx.model.topology import NODE_LEVEL, Topology
 
 Select = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -171,6 +171,7 @@ def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, .
     else:
         for role, (shape, _) in zip(view.roles, shapes, strict=True):
             parts += [[(role.name, shape, (member,))] for member in role.members]
+    parts = [[(name, _beside(shape, view, topology, terrain), some) for name, shape, some in part] for part in parts]
     together = None
     if whole and len(view.said.together) > 1 and not view.satisfied:
         together = Together(together_word(view), len(view.said.together))
@@ -189,6 +190,23 @@ def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, .
         )
         ventures.append(Venture(gang, tuple(members for _, _, members in part)))
     return tuple(ventures), ()
+
+
+def _beside(shape: Shape, view: GangView, topology: Topology, terrain: Terrain) -> Shape:
+    """Inside the domain in which the gang sits already, if it must be in one: a replacement belongs to the others."""
+    there = next((terrain.nodes[name] for name in view.anchors if name in terrain.nodes), None)
+    if topology.require is None or there is None:
+        return shape
+    label_by_level = {level: label for label, level in terrain.levels.level_by_label.items()}
+    select = dict(shape.select)
+    # A domain is its whole path: rack 1 of block 2 is not rack 1 of block 3.
+    for level in (*terrain.levels.levels, NODE_LEVEL):
+        name = there.metadata.name if level == NODE_LEVEL else there.metadata.label(label_by_level[level])
+        if name:
+            select[level] = tuple(each for each in select.get(level, (name,)) if each == name)
+        if level == topology.require:
+            break
+    return replace(shape, select=tuple(sorted(select.items())))
 
 
 def name_venture(view: GangView, members: Sequence[PodMember], *, whole: bool) -> str:

@@ -311,6 +311,8 @@ class Mirror:
             self.changes.gangs.add(key)
 
     def _take_node(self, name: Name, old: NodeObject | Unreadable | None, new: NodeObject | Unreadable | None) -> None:
+        if isinstance(old, NodeObject) and isinstance(new, NodeObject) and _says(old) == _says(new):
+            return  # a sign of life, of which each node gives several an hour
         self.changes.nodes.add(name[1])
         labels_old = old.metadata.labels if old is not None else None
         labels_new = new.metadata.labels if new is not None else None
@@ -357,6 +359,12 @@ def amounts_of(pod: Pod) -> dict[str, int]:
     if not isinstance(demand, PodDemand):
         return {}
     return {resource: engine_amount(units, resource) for resource, units in demand.amounts}
+
+
+def _says(node: NodeObject) -> tuple[object, ...]:
+    """All that is read of a node, without the instants at which it was said."""
+    conditions = tuple((each.type, each.status) for each in node.status.conditions or ())
+    return node.metadata.labels, node.spec, node.status.allocatable, conditions
 
 
 def _version(pod: Pod) -> str:
