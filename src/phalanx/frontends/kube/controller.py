@@ -43,6 +43,8 @@ from phalanx.frontends.kube.taking_over import Findings, take_over
 
 _CLEAR_AFTER_S: Final = 2.0
 _TELL_GAP_S: Final = 0.2
+#: How many times as long as working out reasons takes nobody works them out again.
+_TELL_PART: Final = 10
 _WAIT_MOST_S: Final = 30.0
 #: How long the end waits for gangs that are being bound; a pod is given half a minute to end.
 _LAND_S: Final = 5.0
@@ -218,7 +220,11 @@ class Controller:
         if self._telling is None or self._telling.done():
             due = self.herald.list_due()
             if due:
-                self._telling = self._spawn(self._tell_people(due, planner.explain()))
+                began_us = self._clock.now_us()
+                why = planner.explain()
+                # Where thousands wait, reasons cost as much as a plan: most of the time is for plans.
+                gap_s = max(_TELL_GAP_S, _TELL_PART * (self._clock.now_us() - began_us) / 1e6)
+                self._telling = self._spawn(self._tell_people(due, why, gap_s))
 
     def _take_nodes(self, changes: Sightings) -> set[GangKey]:
         planner = self.planner
@@ -323,10 +329,11 @@ class Controller:
 
     # ---- telling
 
-    async def _tell_people(self, due: list[GangKey], why: dict[GangKey, Told]) -> None:
+    async def _tell_people(self, due: list[GangKey], why: dict[GangKey, Told], gap_s: float) -> None:
         if self.surveyor.may_write():
             await self.herald.tell_some(due, self.views, why)
-        await asyncio.sleep(_TELL_GAP_S)
+        await asyncio.sleep(gap_s)
+        self._wake.set()
 
     @property
     def has_sight(self) -> bool:

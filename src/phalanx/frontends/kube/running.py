@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from phalanx.frontends.kube.api.api_client import ApiClient
+from phalanx.frontends.kube.api.api_client import ApiClient, ApiRefusedError, ApiSilentError
 from phalanx.frontends.kube.api.kubeconfig import ApiAccess
 from phalanx.frontends.kube.controller import Controller
 from phalanx.frontends.kube.intents import FencedError
@@ -73,6 +73,10 @@ async def _run(access: ApiAccess, settings: KubeSettings, clock: KubeClock, log:
     except FencedError as fenced:
         log.tell("fenced", says=str(fenced))
         return EXIT_FENCED
+    except (ApiRefusedError, ApiSilentError) as bad:
+        # Where there is no going on, as without a right that is needed to begin: a restart begins from what is there.
+        log.tell("failed", says=str(bad))
+        return 1
     finally:
         if door is not None:
             door.close()
