@@ -183,3 +183,19 @@ def test_a_lost_member_is_replaced(plane, tmp_path):
         kubelet.end_deleted()
         plane.api.create(PODS, make_pods("a", 3, scheduler="phalanx", native_gang="a")[2])
         wait_bound(plane, 7)
+
+
+def test_a_scheduler_killed_at_three_of_eight_and_a_member_that_is_gone_when_it_is_back(plane, tmp_path):
+    stop_after(plane, tmp_path, 3)
+    there = bound(plane)
+    gone = next(f"a-{at}" for at in range(8) if f"a-{at}" not in there)
+    plane.api.delete(f"{PODS}/{gone}", gracePeriodSeconds=0)
+    kubelet = FakeKubelet(plane.api)
+    with running(plane, tmp_path) as scheduler:
+        scheduler.wait_for("undone")
+        wait_until(lambda: not bound(plane, "a"), lambda: (bound(plane), scheduler.log))
+        kubelet.end_deleted()
+        left = {pod["metadata"]["name"] for pod in plane.api.get(PODS)["items"]}
+        pods = make_pods("a", 8, scheduler="phalanx", native_gang="a")
+        plane.api.create_all(PODS, [pod for pod in pods if pod["metadata"]["name"] not in left])
+        wait_bound(plane, 8)
