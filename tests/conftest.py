@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from phalanx.testing.controlplane.binaries import explain_missing, find_missing
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Derandomized: a change is judged by the same examples everywhere. The deep profile is for the
@@ -47,3 +49,11 @@ def traces_dir() -> Path:
 def scenarios_dir() -> Path:
     """Conformance scenarios and what they expect."""
     return find_shared_folder("PHALANX_SCENARIOS", "scenarios")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for all the live tests that were left out, instead of none or one each."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    # A whole module that skips itself is a report of another kind, without keywords.
+    if any("live" in getattr(report, "keywords", ()) for report in skipped) and (missing := find_missing()):
+        terminalreporter.write_line(f"live tests skipped: {explain_missing(missing)}")

@@ -83,7 +83,7 @@ BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager"
 
 CORE = ("model/", "perfmodel/", "engine/", "policy/")
 #: Foreign words stay at the edge that translates them.
-FOREIGN = ("frontends/kube/",)
+FOREIGN = ("frontends/kube/", "testing/controlplane/")
 #: (pattern, what to say instead, where it holds). docs/glossary.md has the whole table.
 BANNED_WORDS = [
     (r"workloads?", "job (what a user submits) or gang (what starts together)", ()),
@@ -430,8 +430,8 @@ def test_tracked_files_hold_nothing_they_should_not(tracked):
 
 # --- no test is left out -------------------------------------------------------------------------
 
-#: Complements by construction: a test that is in neither would be nobody's.
-SELECTIONS = {"test": "not long", "test-long": "long"}
+#: Together everything by construction: a test that is in none would be nobody's.
+SELECTIONS = {"test": "not long", "test-long": "long and not live", "test-live": "live"}
 
 
 def check_selections(makefile: str, ci: str) -> list[str]:
@@ -446,7 +446,7 @@ def check_selections(makefile: str, ci: str) -> list[str]:
     return found
 
 
-def test_every_test_is_in_one_of_the_two_selections(tracked):
+def test_every_test_is_in_one_of_the_selections(tracked):
     assert check_selections(tracked["Makefile"], tracked[".ci/run"]) == []
 
 
@@ -601,10 +601,11 @@ def test_the_other_checks_can_fail():
     assert not check_text("a.md", "net/wo" + "rk/x")
     assert check_text("r.txt", "--index-" + "url https://mirror.example/simple")
     assert check_text("r.txt", "https://py" + "pi.org/simple")
-    both = 'test: setup\n\tpytest -m "not long"\n\ntest-long: setup\n\tpytest -m "long"\n'
-    assert not check_selections(both, "make test\nmake test-long\n")
-    assert check_selections(both, "make test-long\n")
-    assert check_selections(both.replace('"not long"', '"not long and not slow"'), "make test\nmake test-long\n")
+    makefile = "\n".join(f'{target}: setup\n\tpytest -m "{marks}"\n' for target, marks in SELECTIONS.items())
+    ci = "".join(f"make {target}\n" for target in SELECTIONS)
+    assert not check_selections(makefile, ci)
+    assert check_selections(makefile, "make test-long\nmake test-live\n")
+    assert check_selections(makefile.replace('"not long"', '"not long and not slow"'), ci)
     assert check_decisions({"0001-a.md": "## Context\n"})
     assert check_decisions({"0002-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})
     assert not check_decisions({"0001-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})

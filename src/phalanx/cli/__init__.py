@@ -56,6 +56,9 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "token": ("host.token", "Tokens for the loopback port."),
         "completion": ("host.completion", "Completion for bash, zsh or fish."),
     },
+    "Cluster": {
+        "kube": ("kube", "The scheduler for Kubernetes."),
+    },
     "Simulator": {
         "sim": ("sim", "Run a scenario or a log under policies and compare them."),
         "trace": ("trace", "Look at logs, convert them, make new ones."),

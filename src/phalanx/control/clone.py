@@ -34,7 +34,9 @@ def clone_state(state: State) -> State:
     twin.records = [record if record.phase.ended else _copy_record(record) for record in state.records]
     twin.groups, twin.dependencies = state.groups.clone(), state.dependencies.clone()
     # Ghosts hold row numbers, which compaction in the twin will change.
-    twin.vacating = [(until_us, replace(ghost)) for until_us, ghost in state.vacating]
+    copies = {id(ghost): replace(ghost) for _, ghost in state.vacating}
+    twin.vacating = [(until_us, copies[id(ghost)]) for until_us, ghost in state.vacating]
+    twin.nodes.crowds = {node: copies[id(ghost)] for node, ghost in state.nodes.crowds.items()}
     for name in ("curves", "promises", "degraded", "pins", "dates", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
     twin.timers = list(state.timers)

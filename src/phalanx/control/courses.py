@@ -1,4 +1,4 @@
-"""What is said of gangs that run: when they really began, how far they are, where they really sit.
+"""What is said of gangs that run: when they really began, how far they are, where they really sit; and of others.
 
 A plan is what shall be; this is what is. Front ends that watch real processes call in here, and the engine sees the
 difference in the next snapshot.
@@ -6,10 +6,13 @@ difference in the next snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from phalanx.control import refusing
 from phalanx.control.folding import fold
 from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
+from phalanx.control.strangers import crowd, leave_free, occupy
 from phalanx.control.waiting import note_length
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.model.plan import Bind, Cause, DateVerdict, Guest, Move, Plan, Resize, Seats
@@ -93,3 +96,17 @@ class Courses(Queries):
         self.thaw()
         refusing.forget(self, number)
         fold(self, Plan(decisions=(Move(number, seats),)))
+
+    # ------------------------------------------------------------------ others
+
+    def occupy(self, node: int, device: int) -> None:
+        """Somebody who never asked uses a device, or it cannot be used."""
+        occupy(self, node, device)
+
+    def leave_free(self, node: int, device: int) -> None:
+        """The device can be used again."""
+        leave_free(self, node, device)
+
+    def crowd(self, node: int, amounts: Mapping[str, int]) -> bool:
+        """Others hold so much of a node by now, all of them together; False if there was less left than that."""
+        return crowd(self, node, amounts)

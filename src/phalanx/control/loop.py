@@ -9,7 +9,7 @@ behind the two ports of `control.instructions`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from phalanx.control.delivery import Delivery
@@ -139,7 +139,11 @@ class Loop:
 
     def add_node(self, node: Node) -> None:
         """A machine joins, or comes back after it was removed."""
-        self.state.add_node(node)
+        self.add_nodes((node,))
+
+    def add_nodes(self, nodes: Sequence[Node]) -> None:
+        """Machines join, or are described anew."""
+        self.state.add_nodes(nodes)
         self.recorder.on_capacity(self.state.now_us)
 
     def fail_node(self, node: int, *, remove: bool = False) -> None:

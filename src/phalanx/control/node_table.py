@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from phalanx.control.records import Ghost
 from phalanx.control.suspicion import NodeSuspicion
 from phalanx.model.fleet import BoolArray, Fleet
 from phalanx.model.snapshot import NodeColumns
@@ -29,6 +30,7 @@ class NodeTable:
         self.open = np.ones(len(fleet), dtype=np.bool_)
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
         self.suspicion = NodeSuspicion(len(fleet))
+        self.crowds: dict[int, Ghost] = {}  # by node: the row of nobody that stands for others who are there
         self._spare = fleet.spare
         self._columns: NodeColumns | None = None  # as last handed out, while they still hold
 

@@ -159,13 +159,13 @@ def keep_busy(
     # while they are still leaving.
     leaver = None if lenders else leaver or record.gang
     if left:
-        _add_ghost(state, _ghost_of(record, record.gang, tuple(left), leaver, lenders), until_us)
+        add_ghost(state, _ghost_of(record, record.gang, tuple(left), leaver, lenders), until_us)
     if rests:
         # Seats are read by the shapes of their gang's roles everywhere, so that rests of
         # other shapes need a gang with such roles.
         gang = crumb_gang(record.gang, [shape for shape, _ in rests])
         named = tuple(replace(some, role=role) for role, (_, some) in enumerate(rests))
-        _add_ghost(state, _ghost_of(record, gang, named, leaver, lenders), until_us)
+        add_ghost(state, _ghost_of(record, gang, named, leaver, lenders), until_us)
 
 
 def lenders_of(record: Record) -> tuple[int, ...]:
@@ -186,7 +186,8 @@ def _ghost_of(
     return Ghost(**{**facts, "gang": gang, "seats": seats, "history": None, "leaver": leaver, "lenders": lenders})
 
 
-def _add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:
+def add_ghost(state: Tables, ghost: Ghost, until_us: int) -> None:
+    """A row of nobody on these seats, all of which are free, until then."""
     if state.running.wants_compaction():
         _compact_running(state)
     row = state.running.add_row()

@@ -9,12 +9,13 @@ the engine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from phalanx.control import leaving, losses, refusing
 from phalanx.control.courses import Courses
 from phalanx.control.fleet_change import lay_out_anew
 from phalanx.control.folding import Folded, fold
 from phalanx.control.records import NOTHING, PlanRefusal, Record
-from phalanx.control.strangers import leave_free, occupy
 from phalanx.control.tables import DEFAULT_WALLTIME_US
 from phalanx.control.waiting import join_group, queue_up, set_gates, wait_for_dependencies
 from phalanx.engine.lifecycle import Happening, Phase
@@ -172,6 +173,15 @@ class State(Courses):
         self.judged.discard(number)
         return fresh
 
+    def backdate(self, number: int, since_us: int) -> None:
+        """A waiting gang could have had its turn since then: it stands for an older one, or was here before."""
+        self.thaw()
+        record = self.records[number]
+        record.eligible_us = min(record.eligible_us, since_us)
+        self.pending.columns["eligible_us"][record.row] = record.eligible_us
+        # As in `replace`: a high number with an old age.
+        self.hints.order.kept = False
+
     def hold(self, number: int) -> None:
         """It may not have its turn for now."""
         self.thaw()
@@ -213,14 +223,6 @@ class State(Courses):
         refusing.forget_node(self, node)
         return losses.lose_node(self, node)
 
-    def occupy(self, node: int, device: int) -> None:
-        """Somebody who never asked uses a device, or it cannot be used."""
-        occupy(self, node, device)
-
-    def leave_free(self, node: int, device: int) -> None:
-        """The device can be used again."""
-        leave_free(self, node, device)
-
     def set_up(self, node: int, *, up: bool) -> None:
         """A node failed, or was repaired. Whoever was on it must be told separately."""
         self.thaw()
@@ -235,11 +237,16 @@ class State(Courses):
 
     def add_node(self, node: Node) -> None:
         """A new machine, or a removed one that comes back."""
-        lay_out_anew(self, self.fleet.with_node(node))
-        index = self.fleet.index_by_name[node.name]
-        # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
-        self.nodes.up[index] = self.nodes.open[index] = True
-        self.nodes.draining[index] = False
+        self.add_nodes((node,))
+
+    def add_nodes(self, nodes: Sequence[Node]) -> None:
+        """New machines, or known ones described anew: all tables are laid out once for all of them."""
+        lay_out_anew(self, self.fleet.with_nodes(nodes))
+        for node in nodes:
+            index = self.fleet.index_by_name[node.name]
+            # Also of one that comes back: removed nodes stay in the fleet, so that numbers of nodes are for life.
+            self.nodes.up[index] = self.nodes.open[index] = True
+            self.nodes.draining[index] = False
 
     def remove_node(self, node: int) -> None:
         """A machine that will not come back; it must be empty."""

@@ -1,17 +1,19 @@
-"""Devices that somebody uses without having asked us.
+"""What somebody uses without having asked us: whole devices, or amounts of a node.
 
-Such a device is as busy as any other and nobody knows until when. It is kept as a row of nobody, like seats
+It is as busy as anything else and nobody knows until when. It is kept as a row of nobody, like seats
 that are being vacated, charged to no queue but the root.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from phalanx.control.records import NOTHING, Ghost, Record
-from phalanx.control.seating import keep_busy, unseat
+from phalanx.control.seating import add_ghost, keep_busy, unseat
 from phalanx.control.tables import Tables
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.gang import Gang, Role, Shape, Sizes
@@ -23,6 +25,8 @@ from phalanx.model.resources import DEVICE_KIND, MILLI
 _LONG_US: Final = 365 * 24 * 3_600_000_000
 
 _GANG: Final = Gang("(stranger)", (Role("stranger", Sizes((1,)), Shape(((DEVICE_KIND, MILLI),))),))
+#: Of those who are known by amounts only; its shape is what they hold of a node, so that each is a gang of its own.
+_CROWD: Final = "(others)"
 
 
 def occupy(state: Tables, node: int, device: int) -> None:
@@ -60,4 +64,47 @@ def _is_stranger(ghost: Ghost, node: int, device: int) -> bool:
 
 def is_stranger(ghost: Ghost) -> bool:
     """Whether a row of nobody stands for somebody who never asked."""
-    return ghost.leaver is _GANG
+    return ghost.leaver is _GANG or (ghost.leaver is not None and ghost.leaver is ghost.gang and _is_crowd(ghost.gang))
+
+
+def _is_crowd(gang: Gang) -> bool:
+    # A gang of ours may have that name and not that role: words in parentheses are no role of anybody's.
+    return gang.name == _CROWD and gang.roles[0].name == _CROWD
+
+
+def crowd(state: Tables, node: int, amounts: Mapping[str, int]) -> bool:
+    """Others hold so much of a node, all of them together; False if there was less left than that.
+
+    One row for each node and not one for each of them: they come and go all day, and rows of nobody are walked through.
+    """
+    state.thaw()
+    _leave_crowd(state, node)
+    # No more than is free: below zero a node would be counted against the others in sums over the cluster. Whoever
+    # says so says it again when somebody has left the node.
+    free = state.nodes.free[node]
+    index = state.fleet.kind_index
+    # Devices are taken one by one (`occupy`): of a sum nobody could say which.
+    wanted = {kind: units for kind, units in amounts.items() if kind in index and kind != DEVICE_KIND and units > 0}
+    held = {kind: min(units, int(free[index[kind]])) for kind, units in wanted.items()}
+    need = tuple(sorted((kind, units) for kind, units in held.items() if units > 0))
+    if need:
+        gang = replace(_GANG, name=_CROWD, roles=(Role(_CROWD, Sizes((1,)), Shape(need)),))
+        queue, user = state.tenants.index_of(ROOT, _CROWD)
+        devices = np.zeros((1, state.nodes.device_free.shape[1]), dtype=np.int16)
+        seats = (Seats(0, np.array([node]), np.array([1]), devices),)
+        ghost = Ghost(gang, Phase.RUNNING, -1, queue, user, state.now_us, -1, NOTHING, held=False, leaver=gang)
+        ghost.seats = seats
+        add_ghost(state, ghost, state.now_us + _LONG_US)
+        state.nodes.crowds[node] = ghost
+    state.hints.unsettle()
+    return held == wanted
+
+
+def _leave_crowd(state: Tables, node: int) -> None:
+    ghost = state.nodes.crowds.pop(node, None)
+    if ghost is None:
+        return
+    unseat(state, ghost)
+    state.running.remove(ghost.row)
+    # By identity, as everywhere here: two nodes may be used to the same amounts.
+    state.vacating = [entry for entry in state.vacating if entry[1] is not ghost]

@@ -40,7 +40,7 @@ class Node:
 
 
 class Fleet:
-    """All nodes as columns. Immutable: `with_node` and `without_node` return a new one."""
+    """All nodes as columns. Immutable: `with_nodes` and `without_node` return a new one."""
 
     def __init__(self, nodes: Sequence[Node], levels: Sequence[str]) -> None:
         """Build the columns; kinds come out with devices first, then in order of appearance."""
@@ -87,14 +87,12 @@ class Fleet:
         """Index of a level by name, outermost 0; `ANYWHERE` for none."""
         return ANYWHERE if level is None else self.levels.index(level)
 
-    def with_node(self, node: Node) -> Fleet:
-        """The fleet with one more machine, or with a removed or failed one described anew."""
-        nodes = list(self.nodes)
-        if node.name in self.index_by_name:
-            nodes[self.index_by_name[node.name]] = node
-        else:
-            nodes.append(node)
-        return Fleet(nodes, self.levels[:-1])
+    def with_nodes(self, joining: Sequence[Node]) -> Fleet:
+        """The fleet with more machines, or with some of it, removed or failed ones perhaps, described anew."""
+        nodes = {node.name: node for node in self.nodes}
+        # Known ones keep their place, and with it their index.
+        nodes.update((node.name, node) for node in joining)
+        return Fleet([*nodes.values()], self.levels[:-1])
 
     def without_node(self, index: int) -> Fleet:
         """The fleet in which this machine has nothing to give, for good."""

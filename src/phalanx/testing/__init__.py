@@ -7,6 +7,7 @@
 `exhaustive`  where a gang could go, by trying everything
 `textbook`    FCFS, EASY and conservative backfilling as the papers have them, on one pool of processors
 `hosts`       the whole daemon of one machine in virtual time
+`controlplane`  a whole real Kubernetes control plane on loopback
 
 Nothing here is imported by the product.
 """

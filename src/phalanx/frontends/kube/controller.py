@@ -1,0 +1,350 @@
+"""Puts the parts together: what the mirror shows goes to the planner, what it decides to the binder; people are told.
+
+One task at a time, woken by events and by what is due; nothing is polled. What takes long (binding a gang, telling
+people) runs beside it and comes back as an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from phalanx.control.explain import Told
+from phalanx.frontends.kube.api.api_client import ApiClient
+from phalanx.frontends.kube.api.reflector import Reflector
+from phalanx.frontends.kube.binder import Binder
+from phalanx.frontends.kube.expressing import Terrain, express_node, express_ventures, find_cluster_taints
+from phalanx.frontends.kube.flights import Course, Flight, Judgement
+from phalanx.frontends.kube.gang_groups import check_groups
+from phalanx.frontends.kube.gang_view import GangKey, GangView
+from phalanx.frontends.kube.herald import Herald
+from phalanx.frontends.kube.intents import IntentShelf
+from phalanx.frontends.kube.kube_clock import KubeClock, read_stamp_us
+from phalanx.frontends.kube.kube_planner import Departure, KubePlanner
+from phalanx.frontends.kube.kube_settings import KubeSettings
+from phalanx.frontends.kube.leadership import Leadership
+from phalanx.frontends.kube.mirror import (
+    CLAIMS,
+    GROUPS,
+    NODES,
+    PODS,
+    PRIORITIES,
+    STORAGE,
+    VOLUMES,
+    Mirror,
+    Sightings,
+)
+from phalanx.frontends.kube.surveying import MirrorSurveyor
+from phalanx.frontends.kube.taking_over import Findings, take_over
+
+_CLEAR_AFTER_S: Final = 2.0
+_TELL_GAP_S: Final = 0.2
+#: How many times as long as working out reasons takes nobody works them out again.
+_TELL_PART: Final = 10
+_WAIT_MOST_S: Final = 30.0
+#: How long the end waits for gangs that are being bound; a pod is given half a minute to end.
+_LAND_S: Final = 5.0
+
+
+class Controller:
+    """One replica."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        settings: KubeSettings,
+        clock: KubeClock,
+        tell: Callable[..., None],
+        leadership: Leadership | None,
+    ) -> None:
+        """Without a leadership nobody else may run."""
+        self.api, self.settings, self._clock, self._tell = api, settings, clock, tell
+        self._wake = asyncio.Event()
+        self.mirror = Mirror(settings.scheduler_name, self._wake.set)
+        namespace = settings.namespace or api.access.namespace
+        self.shelf = IntentShelf(api, namespace, settings.scheduler_name)
+        self.surveyor = MirrorSurveyor(self.mirror, settings.levels, clock, leadership)
+        self.binder = Binder(api, self.shelf, self.surveyor, tell)
+        self.herald = Herald(api, self.mirror, clock, tell, settings.scheduler_name)
+        self.leadership = leadership
+        self.planner: KubePlanner | None = None
+        self.terrain = Terrain(levels=settings.levels)
+        self.views: dict[GangKey, GangView] = {}
+        self._aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
+        self._deferred: set[GangKey] = set()  # those of them of which something changed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flights: set[asyncio.Task[None]] = set()  # of them those that bind a gang
+        self._failed: asyncio.Future[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self.is_leading = False
+
+    # ---- life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until it is told to stop, or somebody else leads (`FencedError`)."""
+        self._failed = asyncio.get_running_loop().create_future()
+        self._start_reflectors()
+        work = asyncio.create_task(self._work())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((work, stopping, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+            if work.done():
+                work.result()
+            await self._land(work)
+        finally:
+            for task in (work, stopping, *self._tasks):
+                task.cancel()
+            await asyncio.gather(work, stopping, *self._tasks, return_exceptions=True)
+            if self.leadership is not None:
+                with contextlib.suppress(Exception):
+                    await self.leadership.release()
+            self.api.close()
+
+    async def _land(self, work: asyncio.Task[None]) -> None:
+        """Begin nothing any more, and let what is on its way land; what does not is taken up by the next one."""
+        work.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAND_S):
+                await asyncio.gather(*self._flights, return_exceptions=True)
+                if self.is_leading and self.surveyor.may_write():
+                    await self.shelf.clear()
+
+    def _start_reflectors(self) -> None:
+        mirror = self.mirror
+        pairs: list[tuple[Any, Any]] = [
+            (PODS, mirror.pods),
+            (NODES, mirror.nodes),
+            (PRIORITIES, mirror.priorities),
+            (CLAIMS, mirror.claims),
+            (VOLUMES, mirror.volumes),
+            (STORAGE, mirror.storage),
+            *((kind, mirror.groups[dialect]) for dialect, kind in GROUPS.items()),
+        ]
+        for kind, sight in pairs:
+            reflector: Reflector[Any] = Reflector(self.api, kind, sight, self._tell_kind)
+            self._spawn(reflector.run())
+
+    def _tell_kind(self, kind: str, word: str, says: str) -> None:
+        self._wake.set()
+        self._tell(f"watch-{word}", kind=kind, **({"says": says} if says else {}))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._note_done)
+        return task
+
+    def _note_done(self, task: asyncio.Task[None]) -> None:
+        """What goes wrong beside the main task ends all of it: a restart begins from what the API server has."""
+        self._tasks.discard(task)
+        bad = None if task.cancelled() else task.exception()
+        if bad is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(bad)
+
+    async def _work(self) -> None:
+        while not self.mirror.is_synced:
+            self._wake.clear()
+            await self._wake.wait()
+        epoch = 0
+        if self.leadership is not None:
+            epoch = await self.leadership.win()
+            self._spawn(self.leadership.keep())
+        self._tell("lead", epoch=epoch)
+        self.planner = self._make_planner()
+        found = Findings(self.mirror, self.planner, self.terrain, self.settings.scheduler_name)
+        boarded = await take_over(found, self.shelf, self.binder, epoch)
+        self.is_leading = True
+        self.api.writes.clear()  # what a start costs is not what a gang costs
+        for each in boarded:
+            flying = self.binder.take_up(each.flight, each.place, each.words)
+            self._fly(each.numbers, each.flight, flying)
+            self._tell("take-up", gang=each.flight.title, members=len(each.flight.berths))
+        self._tell("ready", nodes=len(self.terrain.nodes), pods=len(self.mirror.pods.objects))
+        self._spawn(self._clear_shelf())
+        while True:
+            self._wake.clear()
+            self._pass()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        planner = self.planner
+        assert planner is not None
+        now_us = self._clock.now_us()
+        ahead = [at for at in (planner.next_due_us(), self.herald.next_due_us()) if at is not None]
+        # What was due and not done waits for something else; it must not keep us spinning.
+        nap_s = min([_WAIT_MOST_S, *(max(_TELL_GAP_S, (at - now_us) / 1e6) for at in ahead)])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(nap_s):
+                await self._wake.wait()
+
+    # ---- one pass
+
+    def _make_planner(self) -> KubePlanner:
+        self._survey()
+        nodes = [express_node(node, self.terrain.levels) for node in self.terrain.nodes.values()]
+        nodes.sort(key=lambda node: node.name)
+        self.mirror.hand_over()
+        levels = self.terrain.levels.levels
+        return KubePlanner(nodes, levels, self.settings.find_policy(), self._clock.now_us())
+
+    def _survey(self) -> bool:
+        """Look at the nodes; whether they have other taints than before, which changes what gangs tolerate."""
+        nodes = self.mirror.list_nodes()
+        before = self.terrain.taints
+        self.terrain = Terrain(nodes, find_cluster_taints(nodes.values()), self.terrain.levels)
+        return before != self.terrain.taints
+
+    def _pass(self) -> None:
+        planner = self.planner
+        assert planner is not None
+        planner.at(self._clock.now_us())
+        changes = self.mirror.hand_over()
+        keys = changes.gangs | self._take_nodes(changes)
+        for uid in changes.gone:
+            planner.lose_pod(uid)
+        for name in sorted(changes.tenants | changes.nodes):
+            planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
+        for key in self._look_at(keys):
+            if self._aloft[key]:
+                self._deferred.add(key)
+            else:
+                self._settle(key)
+        for departure in planner.plan():
+            self._depart(departure)
+        if self._telling is None or self._telling.done():
+            due = self.herald.list_due()
+            if due:
+                began_us = self._clock.now_us()
+                why = planner.explain()
+                # Where thousands wait, reasons cost as much as a plan: most of the time is for plans.
+                gap_s = max(_TELL_GAP_S, _TELL_PART * (self._clock.now_us() - began_us) / 1e6)
+                self._telling = self._spawn(self._tell_people(due, why, gap_s))
+
+    def _take_nodes(self, changes: Sightings) -> set[GangKey]:
+        planner = self.planner
+        assert planner is not None
+        if not changes.nodes:
+            return set()
+        is_other = self._survey()
+        there = [self.terrain.nodes[name] for name in sorted(changes.nodes) if name in self.terrain.nodes]
+        planner.put_nodes([express_node(node, self.terrain.levels) for node in there])
+        for name in sorted(changes.nodes - self.terrain.nodes.keys()):
+            planner.drop_node(name)
+        self.herald.mark(key for key, view in self.views.items() if view.roles)
+        return {key for key, view in self.views.items() if view.roles} if is_other else set()
+
+    def _look_at(self, keys: set[GangKey]) -> list[GangKey]:
+        """Views of them as they are now, and of those whom they name; all of those, in the order in which they came."""
+        looked: set[GangKey] = set()
+        while keys - looked:
+            for key in keys - looked:
+                looked.add(key)
+                view = self.mirror.look_at(key)
+                if view is None or not (view.members or self.settings.claims_empty_groups):
+                    self.views.pop(key, None)
+                    continue
+                self.views[key] = view
+                # Together they are judged together: this one may be what the others have been waiting for.
+                keys = keys.union(view.said.together)
+        return sorted(keys, key=lambda key: (self._came(key), key.unique))
+
+    def _came(self, key: GangKey) -> str:
+        view = self.views.get(key)
+        return "" if view is None else min((member.created for member in view.members), default="")
+
+    def _settle(self, key: GangKey) -> None:
+        """After all have been looked at: what of it is to start."""
+        planner = self.planner
+        assert planner is not None
+        view = self.views.get(key)
+        if view is None:
+            planner.settle(key, (), None)
+            self.herald.forget(key)
+            return
+        ventures, unsaid = express_ventures(view, self.terrain)
+        if view.said.together:
+            tied = check_groups([each for each in self.views.values() if each.said.together]).get(key, ())
+            unsaid = (*unsaid, *tied)
+        if unsaid:
+            view = self.views[key] = replace(view, remarks=(*view.remarks, *unsaid))
+            ventures = ventures if view.startable else ()
+        planner.settle(key, ventures, _since_us(view))
+        self.herald.mark((key,))
+        if not view.members:
+            self.herald.hasten((key,))  # its pods are made when somebody has read that it is seen
+
+    # ---- flights
+
+    def _depart(self, departure: Departure) -> None:
+        flight = Flight(
+            departure.keys,
+            departure.berths,
+            self.surveyor.now_s() + self.settings.bind_deadline_s,
+            {member.uid: member.resource_version for member in departure.members},
+        )
+        self._fly(departure.numbers, flight, self.binder.fly(flight))
+
+    def _fly(self, numbers: Sequence[int], flight: Flight, flying: Coroutine[Any, Any, Judgement]) -> None:
+        # At once and not when the task has its turn: until it has landed, nobody else decides about its pods.
+        self._aloft.update(flight.keys)
+        task = self._spawn(self._fly_along(numbers, flight, flying))
+        self._flights.add(task)
+        task.add_done_callback(self._flights.discard)
+
+    async def _fly_along(self, numbers: Sequence[int], flight: Flight, flying: Coroutine[Any, Any, Judgement]) -> None:
+        planner = self.planner
+        assert planner is not None
+        began_us = self._clock.now_us()
+        judged = await flying
+        took_ms = (self._clock.now_us() - began_us) // 1_000
+        planner.at(self._clock.now_us())
+        self._aloft.subtract(flight.keys)
+        keys = set(flight.keys)
+        if judged.course is Course.LAND:
+            for number in numbers:
+                planner.land(number)
+            self.herald.hasten(keys)
+            self._tell("bound", gang=flight.title, members=len(flight.berths), took_ms=took_ms)
+        else:
+            for number in numbers:
+                keys |= planner.turn_back(number, judged.says)
+            # Whoever was evicted holds its seat until it is gone, and is nobody's party any more.
+            self.mirror.changes.tenants |= {berth.node for berth in flight.berths}
+            self._tell("undone", gang=flight.title, members=len(flight.berths), says=judged.says, took_ms=took_ms)
+        self.mirror.changes.gangs |= keys | (self._deferred & keys)
+        self._deferred -= keys
+        self._wake.set()
+
+    async def _clear_shelf(self) -> None:
+        while True:
+            await asyncio.sleep(_CLEAR_AFTER_S)
+            if self.shelf.is_littered and self.surveyor.may_write():
+                await self.shelf.clear()
+
+    # ---- telling
+
+    async def _tell_people(self, due: list[GangKey], why: dict[GangKey, Told], gap_s: float) -> None:
+        if self.surveyor.may_write():
+            await self.herald.tell_some(due, self.views, why)
+        await asyncio.sleep(gap_s)
+        self._wake.set()
+
+    @property
+    def has_sight(self) -> bool:
+        """Whether everything was listed."""
+        return self.mirror.is_synced
+
+
+def _since_us(view: GangView) -> int | None:
+    """Since when it waits: of one that was whole since it was made, so that it goes before equal newcomers."""
+    if view.regressed:
+        stamp = view.said.created or min(member.created for member in view.members)
+    else:
+        stamp = min((member.created for role in view.roles for member in role.members), default="")
+    return read_stamp_us(stamp) if stamp else None

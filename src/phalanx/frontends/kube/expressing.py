@@ -1,0 +1,219 @@
+"""Gangs of pods in the engine's words: what is to start, of which shape, on which nodes.
+
+What the engine has no word for yet is refused here with the field's name, so that it is never ignored. The day it has
+one, a line goes from `_tell_unsaid` to `express_shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from phalanx.frontends.kube.constraints import PodShape
+from phalanx.frontends.kube.gang_groups import together_word
+from phalanx.frontends.kube.gang_view import GangView, PodMember
+from phalanx.frontends.kube.neighbours import AtMost, EvenSpread, NeighbourRule, NotWhere
+from phalanx.frontends.kube.node_rules import AllOf, AnyOf, NodeRules
+from phalanx.frontends.kube.objects.node import NodeObject, Taint
+from phalanx.frontends.kube.quantities import engine_amount
+from phalanx.frontends.kube.remarks import Remark, Unsupported
+from phalanx.frontends.kube.requests import find_offer
+from phalanx.frontends.kube.selectors import IN
+from phalanx.frontends.kube.taints import FORBIDDING, find_taints, taint_word, tolerated_words
+from phalanx.frontends.kube.topology_wishes import LevelNames, name_levels
+from phalanx.model.fleet import Node
+from phalanx.model.gang import Gang, Role, Shape, Sizes, Together
+from phalanx.model.queue import DEFAULT_QUEUE
+from phalanx.model.topology import NODE_LEVEL, Topology
+
+Select = tuple[tuple[str, tuple[str, ...]], ...]
+
+#: Kinds that a node is not bought for; whatever else it has comes first, and ties between places are broken by it.
+_COMMON_KINDS: Final = ("cpu", "memory", "ephemeral-storage", "pods")
+
+
+@dataclass(frozen=True, slots=True)
+class Terrain:
+    """What shapes refer to: nodes that are there, their taints, and what levels are called."""
+
+    nodes: Mapping[str, NodeObject] = field(default_factory=dict)
+    taints: frozenset[Taint] = frozenset()  # of all of them
+    levels: LevelNames = field(default_factory=LevelNames)
+
+
+@dataclass(frozen=True, slots=True)
+class Venture:
+    """Members that are to start at one instant: one gang to the engine."""
+
+    gang: Gang
+    members: tuple[tuple[PodMember, ...], ...]  # by role, in rank order
+
+
+# ---- nodes
+
+
+def express_node(node: NodeObject, levels: LevelNames) -> Node:
+    """A node as the engine knows it; one whose amounts cannot be read offers nothing."""
+    offer = find_offer(node)
+    units = {} if isinstance(offer, tuple) else offer
+    # Devices first: the engine counts time, and breaks ties, by the first kind that comes in pieces.
+    ordered = sorted(units, key=lambda kind: (kind in _COMMON_KINDS, kind))
+    labels = {label_word(key, levels): value for key, value in (node.metadata.labels or {}).items()}
+    for key, level in levels.level_by_label.items():
+        if key in (node.metadata.labels or {}):
+            labels[level] = node.metadata.label(key)
+    taints = sorted({taint_word(each) for each in find_taints(node) if each.effect in FORBIDDING})
+    amounts = {kind: engine_amount(units[kind], kind) for kind in ordered}
+    return Node(node.metadata.name, amounts, labels, tuple(taints))
+
+
+def label_word(key: str, levels: LevelNames) -> str:
+    """A label of Kubernetes by a name that means nothing else to the engine."""
+    return f"label:{key}" if key == NODE_LEVEL or key in levels.levels else key
+
+
+# ---- shapes
+
+
+def express_shape(shape: PodShape, terrain: Terrain) -> tuple[Shape, tuple[Remark, ...]]:
+    """One member, and what of it cannot be said."""
+    rules = shape.constraints.nodes
+    return (
+        Shape(
+            need=shape.demand.need({}),
+            select=_select(rules, terrain),
+            tolerate=tolerated_words(shape.constraints.tolerations, terrain.taints),
+        ),
+        tuple(_tell_unsaid(shape)),
+    )
+
+
+def _select(rules: NodeRules, terrain: Terrain) -> Select:
+    """Labels where labels say it, which is nearly always; else the nodes by name."""
+    wanted: dict[str, set[str]] = {}
+    others: list[AnyOf] = []
+    for rule in rules.must:
+        if len(rule) == 1 and _is_plain(rule[0], terrain):
+            for each in rule[0]:
+                key = label_word(each.key, terrain.levels)
+                wanted[key] = wanted[key] & set(each.values) if key in wanted else set(each.values)
+        else:
+            others.append(rule)
+    if others:
+        # NotIn, Exists, numbers and alternatives: asked of every node here, where labels are at hand.
+        left = NodeRules(tuple(others))
+        wanted[NODE_LEVEL] = {
+            name for name, node in terrain.nodes.items() if left.admits(name, node.metadata.labels or {})
+        }
+    return tuple(sorted((key, tuple(sorted(values))) for key, values in wanted.items()))
+
+
+def _is_plain(term: AllOf, terrain: Terrain) -> bool:
+    del terrain
+    return all(each.operator == IN for each in term) and all(" " not in each.key for each in term)
+
+
+def names_nodes(shape: PodShape) -> bool:
+    """Whether it has to be expressed anew when a node changes its labels."""
+    return any(len(rule) != 1 or not _is_plain(rule[0], Terrain()) for rule in shape.constraints.nodes.must)
+
+
+def _tell_unsaid(shape: PodShape) -> Iterable[Remark]:
+    do = "leave it out, or leave the pod to another scheduler"
+    if shape.demand.ports:
+        yield Unsupported("spec.containers[].ports[].hostPort", "takes a port of its node", do)
+    if shape.constraints.nodes.rather:
+        field_ = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+        yield Unsupported(field_, "prefers some nodes", do)
+    for rule in shape.constraints.neighbours.must:
+        yield Unsupported(_field_of(rule, "required"), "is about other pods", do)
+    for wish in shape.constraints.neighbours.rather:
+        yield Unsupported(_field_of(wish.rule, "preferred"), "is about other pods", do)
+
+
+def _field_of(rule: NeighbourRule, strength: str) -> str:
+    if isinstance(rule, EvenSpread):
+        return "spec.topologySpreadConstraints"
+    whose = "podAntiAffinity" if isinstance(rule, AtMost | NotWhere) else "podAffinity"
+    return f"spec.affinity.{whose}.{strength}DuringSchedulingIgnoredDuringExecution"
+
+
+# ---- gangs
+
+
+def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, ...], tuple[Remark, ...]]:
+    """What of a gang is to start now, or why none of it may.
+
+    First as many as make it whole, at one instant. Members beyond that are no part of the question whether it starts:
+    once it is whole each of them is a venture of its own.
+    """
+    remarks: list[Remark] = []
+    shapes = [express_shape(role.shape, terrain) for role in view.roles]
+    for _, unsaid in shapes:
+        remarks += [remark.of(f"{view.key.dialect.value} gang {view.key.name}") for remark in unsaid]
+    topology, unknown = name_levels(view.said.topology, terrain.levels)
+    remarks += unknown
+    if remarks:
+        return (), tuple(dict.fromkeys(remarks))
+    if not view.startable:
+        return (), ()
+    whole = view.outstanding > 0
+    parts: list[list[tuple[str, Shape, tuple[PodMember, ...]]]] = []
+    if whole:
+        parts.append(
+            [
+                (role.name, shape, role.members[: role.members_min])
+                for role, (shape, _) in zip(view.roles, shapes, strict=True)
+                if role.members_min
+            ]
+        )
+    else:
+        for role, (shape, _) in zip(view.roles, shapes, strict=True):
+            parts += [[(role.name, shape, (member,))] for member in role.members]
+    parts = [[(name, _beside(shape, view, topology, terrain), some) for name, shape, some in part] for part in parts]
+    together = None
+    if whole and len(view.said.together) > 1 and not view.satisfied:
+        together = Together(together_word(view), len(view.said.together))
+    ventures = []
+    for part in parts:
+        roles = tuple(Role(name, Sizes((len(members),)), shape) for name, shape, members in part)
+        gang = Gang(
+            name=name_venture(view, [member for _, _, members in part for member in members], whole=whole),
+            roles=roles,
+            queue=DEFAULT_QUEUE,
+            user=view.key.namespace,
+            priority=view.priority,
+            topology=topology,
+            together=together,
+            walltime_us=None if view.kill_after_s is None else view.kill_after_s * 1_000_000,
+        )
+        ventures.append(Venture(gang, tuple(members for _, _, members in part)))
+    return tuple(ventures), ()
+
+
+def _beside(shape: Shape, view: GangView, topology: Topology, terrain: Terrain) -> Shape:
+    """Inside the domain in which the gang sits already, if it must be in one: a replacement belongs to the others."""
+    there = next((terrain.nodes[name] for name in view.anchors if name in terrain.nodes), None)
+    if topology.require is None or there is None:
+        return shape
+    label_by_level = {level: label for label, level in terrain.levels.level_by_label.items()}
+    select = dict(shape.select)
+    # A domain is its whole path: rack 1 of block 2 is not rack 1 of block 3.
+    for level in (*terrain.levels.levels, NODE_LEVEL):
+        name = there.metadata.name if level == NODE_LEVEL else there.metadata.label(label_by_level[level])
+        if name:
+            select[level] = tuple(each for each in select.get(level, (name,)) if each == name)
+        if level == topology.require:
+            break
+    return replace(shape, select=tuple(sorted(select.items())))
+
+
+def name_venture(view: GangView, members: Sequence[PodMember], *, whole: bool) -> str:
+    """The engine's name: the gang's, or with the pod's uid where it starts by itself."""
+    return view.key.unique if whole else f"{view.key.unique}/{members[0].uid}"
+
+
+def find_cluster_taints(nodes: Iterable[NodeObject]) -> frozenset[Taint]:
+    """Those that tolerations are to be compared with."""
+    return frozenset(taint for node in nodes for taint in find_taints(node) if taint.effect in FORBIDDING)

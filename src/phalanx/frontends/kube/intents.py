@@ -1,0 +1,160 @@
+"""Where flights are written down: a fixed shelf of ConfigMaps of ours, each for one flight at a time.
+
+Fixed, for two reasons. Whoever takes over writes its epoch on all of them, so that a leader who slept through that
+cannot write down anything any more, and binds nothing. And writing the next flight over the last is one call a gang,
+where making and deleting an object each time would be two. A flight that has landed stays on its place until the next
+one, or until there is nothing else to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from phalanx.frontends.kube.api.api_client import ApiClient, ApiRefusedError, ApiSilentError, decode_any
+from phalanx.frontends.kube.flights import Flight, read_intent, write_intent
+
+PLACES: Final = 16
+_LABEL: Final = "phalanx.dev/intent"
+_ATTEMPTS: Final = 5
+_NAP_S: Final = 0.2
+
+
+class FencedError(Exception):
+    """Somebody else leads by now; the text says how that was seen."""
+
+
+@dataclass(slots=True)
+class ShelfPlace:
+    """One of the objects."""
+
+    name: str
+    version: str = ""
+    text: str = ""
+    is_taken: bool = False
+
+
+class IntentShelf:
+    """All of them."""
+
+    def __init__(self, api: ApiClient, namespace: str, scheduler: str) -> None:
+        self._api = api
+        self._scheduler = scheduler
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._places = {name: ShelfPlace(name) for name in (f"{scheduler}-intent-{at:02}" for at in range(PLACES))}
+        self._free = asyncio.Semaphore(PLACES)
+        self.epoch = 0
+
+    async def take_over(self, epoch: int) -> list[tuple[ShelfPlace, Flight]]:
+        """Put our epoch on all of them; the answer is flights that somebody before us may not have finished."""
+        self.epoch = epoch
+        for place in self._places.values():
+            await self._claim(place)
+        found = []
+        for place in self._places.values():
+            flight = read_intent(place.text)
+            if flight is not None:
+                place.is_taken = True
+                await self._free.acquire()
+                found.append((place, flight))
+        return found
+
+    async def write(self, flight: Flight) -> ShelfPlace:
+        """Write a flight down; it is not raised before that has certainly happened, or certainly not."""
+        await self._free.acquire()
+        place = next(each for each in self._places.values() if not each.is_taken)
+        place.is_taken = True
+        try:
+            await self._put(place, write_intent(flight, self.epoch))
+        except BaseException:
+            place.is_taken = False
+            self._free.release()
+            raise
+        return place
+
+    def leave(self, place: ShelfPlace) -> None:
+        """Nothing is to be done for it any more; its text goes with the next one, or by `clear`."""
+        place.is_taken = False
+        self._free.release()
+
+    async def clear(self) -> None:
+        """Take away what lies there for nothing."""
+        for place in self._places.values():
+            if not place.is_taken and place.text:
+                place.is_taken = True
+                try:
+                    await self._put(place, "")
+                finally:
+                    place.is_taken = False
+
+    @property
+    def is_littered(self) -> bool:
+        """Whether there is something to clear."""
+        return any(place.text and not place.is_taken for place in self._places.values())
+
+    # ---- behind
+
+    async def _claim(self, place: ShelfPlace) -> None:
+        for _ in range(_ATTEMPTS):
+            try:
+                tree = decode_any(await self._api.get(f"{self._path}/{place.name}"))
+                place.version = tree["metadata"]["resourceVersion"]
+                place.text = str((tree.get("data") or {}).get("flight", ""))
+                await self._put(place, place.text)
+            except ApiRefusedError as refused:
+                if refused.code != HTTPStatus.NOT_FOUND:
+                    raise
+                if await self._create(place):
+                    return
+            except FencedError:
+                continue  # the one before us has just written: look again
+            else:
+                return
+        raise FencedError(f"{place.name} is written by somebody else again and again")
+
+    async def _create(self, place: ShelfPlace) -> bool:
+        try:
+            answer = await self._api.call("POST", self._path, self._tree(place, ""))
+        except ApiRefusedError as refused:
+            if refused.code == HTTPStatus.CONFLICT:
+                return False
+            raise
+        place.version, place.text = decode_any(answer)["metadata"]["resourceVersion"], ""
+        return True
+
+    async def _put(self, place: ShelfPlace, text: str) -> None:
+        tree = self._tree(place, text)
+        path = f"{self._path}/{place.name}"
+        while True:
+            try:
+                answer = await self._api.call("PUT", path, tree)
+            except ApiRefusedError as refused:
+                if refused.code != HTTPStatus.CONFLICT:
+                    raise
+                # Ours may be the write that it conflicts with, if its answer was lost.
+                if not await self._is_written(place, tree):
+                    raise FencedError(f"{place.name} was written by somebody else") from refused
+                return
+            except ApiSilentError:
+                await asyncio.sleep(_NAP_S)
+                continue
+            place.version, place.text = msgspec.json.decode(answer)["metadata"]["resourceVersion"], text
+            return
+
+    async def _is_written(self, place: ShelfPlace, tree: dict[str, Any]) -> bool:
+        there = decode_any(await self._api.get(f"{self._path}/{place.name}"))
+        if there.get("data") != tree["data"]:
+            return False
+        place.version, place.text = there["metadata"]["resourceVersion"], tree["data"]["flight"]
+        return True
+
+    def _tree(self, place: ShelfPlace, text: str) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": place.name, "labels": {_LABEL: self._scheduler}}
+        if place.version:
+            metadata["resourceVersion"] = place.version
+        data = {"epoch": str(self.epoch), "flight": text}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
