@@ -430,6 +430,9 @@ def test_tracked_files_hold_nothing_they_should_not(tracked):
 
 # --- no test is left out -------------------------------------------------------------------------
 
+#: Not yet in `.ci/run`: the front end that they are about is not finished, and the control plane takes a new machine ten
+#: minutes. `make test` runs the short ones where there is one.
+BY_HAND = {"test-live"}
 #: Together everything by construction: a test that is in none would be nobody's.
 SELECTIONS = {"test": "not long", "test-long": "long and not live", "test-live": "live"}
 
@@ -441,7 +444,7 @@ def check_selections(makefile: str, ci: str) -> list[str]:
         recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
         if re.findall(r' -m "([^"]*)"', recipe[1] if recipe else "") != [marks]:
             found.append(f"Makefile: {target} does not run exactly -m {marks!r}")
-        if f"make {target}" not in ci.splitlines():
+        if target not in BY_HAND and f"make {target}" not in ci.splitlines():
             found.append(f".ci/run: does not run make {target}")
     return found
 
@@ -604,7 +607,7 @@ def test_the_other_checks_can_fail():
     makefile = "\n".join(f'{target}: setup\n\tpytest -m "{marks}"\n' for target, marks in SELECTIONS.items())
     ci = "".join(f"make {target}\n" for target in SELECTIONS)
     assert not check_selections(makefile, ci)
-    assert check_selections(makefile, "make test-long\nmake test-live\n")
+    assert check_selections(makefile, "make test-long\n")
     assert check_selections(makefile.replace('"not long"', '"not long and not slow"'), ci)
     assert check_decisions({"0001-a.md": "## Context\n"})
     assert check_decisions({"0002-a.md": "".join(f"## {h}\n" for h in DECISION_HEADINGS)})
