@@ -286,6 +286,15 @@ def test_no_daemon_is_exit_code_5(home, phalanx):
     assert phalanx("down").stdout == "no daemon is running\n"
 
 
+def test_where_no_daemon_ever_ran_there_is_nothing_to_report(home, phalanx):
+    said = f"no daemon has run here yet, so {home} tells nothing (phalanx up starts one)"
+    for words, nothing in (("report", "nothing has run yet"), ("report eta", "no estimate has been put to the test")):
+        done = phalanx(*words.split())
+        assert (done.exit_code, done.stderr.partition("\n")[0]) == (0, f"phalanx: note: {said}")
+        assert nothing in done.stdout + done.stderr
+    assert json.loads(phalanx("report", "eta", "--json").stdout)["warnings"] == [said]
+
+
 def test_a_daemon_that_died_is_said_to_be_gone(daemon, phalanx):
     daemon.close()
     try:

@@ -19,7 +19,7 @@ from phalanx.cli.host.listing import (
     output_option,
     print_rows,
 )
-from phalanx.cli.host.resting import is_at_rest, report_at_rest
+from phalanx.cli.host.resting import is_at_rest, is_untouched, report_at_rest
 from phalanx.cli.host.talking import HostFailure, failing, talking
 from phalanx.cli.host.text import clean, exact, span
 from phalanx.client.daemon_errors import UsageError
@@ -61,7 +61,7 @@ def report(
         raise HostFailure(UsageError(f"--by {unknown!r} is nothing to report by", f"choose of {', '.join(_KEYS)}"))
     with failing():
         since_s = seconds_of(since, "--since") if since is not None else None
-        if is_at_rest():
+        if is_at_rest() or is_untouched():
             told = report_at_rest(lambda found: found.report(keys, since_s, time.time()))
         else:
             with talking() as daemon:
@@ -139,7 +139,7 @@ def eta(verbose: bool, output: str) -> None:
     \b
     phalanx report eta
     """
-    if is_at_rest():
+    if is_at_rest() or is_untouched():
         told = report_at_rest(lambda found: found.report_eta(), as_object=output == "json")
     else:
         with talking() as daemon:

@@ -28,6 +28,15 @@ def is_at_rest() -> bool:
     return not place.system and (place.state / "phalanx.db").is_file() and not answers(place.socket)
 
 
+def is_untouched() -> bool:
+    """Whether this user has never had a daemon here: what there is to report is nothing, which is an answer."""
+    try:
+        place = find_place()
+    except ClientError:
+        return False
+    return not place.system and not (place.state / "phalanx.db").exists() and not answers(place.socket)
+
+
 @contextmanager
 def at_rest(notes: list[str] | None = None) -> Iterator[AtRest]:
     """The state directory; what it refuses ends the command as the daemon's refusals do.
@@ -57,6 +66,11 @@ def at_rest(notes: list[str] | None = None) -> Iterator[AtRest]:
 def report_at_rest(ask: Callable[[AtRest], dict[str, Any]], *, as_object: bool = False) -> dict[str, Any]:
     """One answer; `as_object`: it is printed as it is, so it says itself that the daemon is down."""
     notes: list[str] | None = [] if as_object else None
+    if is_untouched():
+        word = f"no daemon has run here yet, so {find_place().state} tells nothing (phalanx up starts one)"
+        if not as_object:
+            note(word)
+        return {"rows": [], "count": 0, **({"warnings": [word]} if as_object else {})}
     with at_rest(notes) as found:
         return {**ask(found), **({"warnings": notes} if notes else {})}
 
