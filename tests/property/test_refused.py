@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from selection import rest_long
 
 from phalanx.testing.contests import Contest, draw_contest
 from phalanx.testing.drawn_refusals import RefusedWatch
@@ -24,7 +25,7 @@ def check_settled(result):
     assert {name: why for name, why in left.items() if why[1] is None or why[1][0] != "SearchBudget"} == {}
 
 
-@pytest.mark.parametrize("probability", [0.1, 0.5])
+@pytest.mark.parametrize("probability", rest_long([0.1, 0.5], 1))
 @as_drawn
 @given(seed=SEEDS)
 def test_every_promise_holds_in_a_world_that_says_no(probability, seed):
@@ -33,7 +34,7 @@ def test_every_promise_holds_in_a_world_that_says_no(probability, seed):
     check_settled(RefusedWatch(rng, probability).play(world, *draw_policy(rng)))
 
 
-@pytest.mark.parametrize("probability", [0.1, 0.5])
+@pytest.mark.parametrize("probability", rest_long([0.1, 0.5], 1))
 @as_drawn
 @given(seed=SEEDS)
 def test_every_promise_holds_where_nobody_may_make_way_in_the_end(probability, seed):

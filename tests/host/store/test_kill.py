@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from selection import rest_long
 
 from phalanx.frontends.host.store import open_store
 
@@ -34,7 +35,7 @@ def kill_after(home: Path, cycle: int, clients: int, acks: int) -> list[list[str
     return [line.decode().split() for line in [*lines, *rest] if line.endswith(b"\n")]
 
 
-@pytest.mark.parametrize("clients", [1, 8])
+@pytest.mark.parametrize("clients", rest_long([8, 1], 1))
 def test_nothing_acknowledged_is_lost_and_nothing_is_half_there(home, clock, clients):
     dice = random.Random(clients)
     first_by_key: dict[str, int] = {}
