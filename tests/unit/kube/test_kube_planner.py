@@ -153,3 +153,29 @@ def test_ventures_that_are_gone_are_forgotten(first):
     planner.settle(key_of(first), (), None)
     assert [party.key for party in planner.parties.values()] == [key_of("ba"["ab".index(first)])]
     assert set(planner.explain()) == {key_of("ba"["ab".index(first)])}
+
+
+def test_gangs_that_start_together_do_so_although_one_of_them_changes_or_goes_and_comes_back():
+    planner = make_planner(0)
+    word = Together("both", 2)
+    for name in "ab":
+        settle(planner, name, 2, together=word)
+    settle(planner, "a", 3, together=word)
+    planner.settle(key_of("b"), (), None)
+    planner.put_nodes([Node("n1", {GPU: 8000})])
+    assert planner.plan() == [], "a waits for b, whether b was ever here or not"
+    settle(planner, "b", 2, together=word)
+    (departure,) = planner.plan()
+    assert (len(departure.numbers), len(departure.berths)) == (2, 5)
+
+
+def test_one_that_leaves_its_group_starts_alone_and_the_others_wait_for_another():
+    planner = make_planner(8)
+    planner.loop.open_node(0, open_=False)
+    for name in "ab":
+        settle(planner, name, 2, together=Together("both", 2))
+    settle(planner, "a", 2)
+    planner.loop.open_node(0, open_=True)
+    assert [each.keys for each in planner.plan()] == [(key_of("a"),)]
+    settle(planner, "c", 2, together=Together("both", 2))
+    assert [set(each.keys) for each in planner.plan()] == [{key_of("b"), key_of("c")}]

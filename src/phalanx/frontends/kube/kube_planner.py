@@ -190,7 +190,8 @@ class KubePlanner:
         for party in waiting:
             venture = wanted.pop(party.venture.gang.name, None)
             if venture is None:
-                self.loop.cancel(party.number)
+                # Not with those that were to start with it: whether they still wait for it is for their own views.
+                self.loop.cancel(party.number, alone=True)
                 self._forget(party)
             elif venture.gang == party.venture.gang:
                 party.venture = venture  # other pods, the same question
