@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from phalanx.frontends.kube.expressing import Venture
@@ -179,3 +181,39 @@ def test_one_that_leaves_its_group_starts_alone_and_the_others_wait_for_another(
     assert [each.keys for each in planner.plan()] == [(key_of("a"),)]
     settle(planner, "c", 2, together=Together("both", 2))
     assert [set(each.keys) for each in planner.plan()] == [{key_of("b"), key_of("c")}]
+
+
+def count_reachable(root):
+    """Objects that something holds on to, numbers aside."""
+    seen, open_ = {id(root)}, [root]
+    while open_:
+        for each in gc.get_referents(open_.pop()):
+            if id(each) not in seen and not isinstance(each, int | type) and type(each).__name__ != "module":
+                seen.add(id(each))
+                open_.append(each)
+    return len(seen)
+
+
+def run_through(planner, numbers):
+    """Pairs that start together, singles, some that are refused, some that go before they start."""
+    for number in numbers:
+        planner.at(number * 10_000_000)
+        settle(planner, f"g{number}", 2, together=Together(f"w{number // 2}", 2) if number % 4 < 2 else None)
+        for departure in planner.plan():
+            if number % 8 == 7:
+                planner.turn_back(departure.numbers[0], "no")
+                planner.settle(key_of(f"g{number}"), (), None)
+                continue
+            for each in departure.numbers:
+                planner.land(each)
+            for berth in departure.berths:
+                planner.lose_pod(berth.uid)
+
+
+def test_gangs_that_have_come_and_gone_leave_nothing():
+    planner = make_planner(8)
+    run_through(planner, range(1_200))  # what is kept of the latest thousand is full by then
+    before = count_reachable(planner)
+    run_through(planner, range(1_200, 5_000))
+    assert planner.parties == {}
+    assert count_reachable(planner) <= before + 50

@@ -304,7 +304,7 @@ class Controller:
         judged = await flying
         took_ms = (self._clock.now_us() - began_us) // 1_000
         planner.at(self._clock.now_us())
-        self._aloft.subtract(flight.keys)
+        self._aloft -= Counter(flight.keys)  # which keeps nothing of those that are at zero
         keys = set(flight.keys)
         if judged.course is Course.LAND:
             for number in numbers:

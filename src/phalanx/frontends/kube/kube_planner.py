@@ -317,6 +317,8 @@ class KubePlanner:
         self._by_uid.update(dict.fromkeys(party.seats, party))
 
     def _forget(self, party: Party) -> None:
+        """Its number means nobody any more."""
+        self.state.forget_ended(party.number)
         self.parties.pop(party.number, None)
         same = self._by_key.get(party.key, {})
         same.pop(party.number, None)
