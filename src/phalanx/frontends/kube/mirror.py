@@ -38,7 +38,10 @@ STORAGE: Final = WatchedKind("storageclasses", "/apis/storage.k8s.io/v1/storagec
 #: The gang objects of each dialect that has any.
 GROUPS: Final[Mapping[Dialect, WatchedKind[Any]]] = {
     Dialect.NATIVE: WatchedKind(
-        "podgroups.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1beta1/podgroups", NativePodGroup
+        "podgroups.scheduling.k8s.io",
+        "/apis/scheduling.k8s.io/v1beta1/podgroups",
+        NativePodGroup,
+        older=("/apis/scheduling.k8s.io/v1alpha2/podgroups",),  # of 1.36, and gone in 1.37
     ),
     Dialect.SCHEDULER_PLUGINS: WatchedKind(
         "podgroups.scheduling.x-k8s.io", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", PluginsPodGroup
