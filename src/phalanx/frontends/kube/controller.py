@@ -46,6 +46,9 @@ _TELL_GAP_S: Final = 0.2
 #: How many times as long as working out reasons takes nobody works them out again.
 _TELL_PART: Final = 10
 _WAIT_MOST_S: Final = 30.0
+#: A pass of this length is followed by a pause as long as itself, up to the other.
+_PASS_LONG_S: Final = 0.02
+_GAP_MOST_S: Final = 0.5
 #: How long the end waits for gangs that are being bound; a pod is given half a minute to end.
 _LAND_S: Final = 5.0
 
@@ -169,8 +172,14 @@ class Controller:
         self._spawn(self._clear_shelf())
         while True:
             self._wake.clear()
+            began_us = self._clock.boot_us()
             self._pass()
+            took_s = (self._clock.boot_us() - began_us) / 1e6
             await self._wait()
+            if took_s > _PASS_LONG_S:
+                # Half of the time is for listening and binding: of a gang of thousands whose pods come one by one, each
+                # would else be a look at all of them.
+                await asyncio.sleep(min(took_s, _GAP_MOST_S))
 
     async def _wait(self) -> None:
         planner = self.planner
