@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 
 import pytest
 
 from phalanx.frontends.kube.expressing import Venture
+from phalanx.frontends.kube.flights import find_short
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MemberPhase, PodMember
 from phalanx.frontends.kube.kube_planner import KubePlanner
 from phalanx.model.fleet import Node
@@ -217,3 +219,18 @@ def test_gangs_that_have_come_and_gone_leave_nothing():
     run_through(planner, range(1_200, 5_000))
     assert planner.parties == {}
     assert count_reachable(planner) <= before + 50
+
+
+def test_a_gang_of_twenty_thousand_is_planned_and_its_rest_is_counted():
+    planner = make_planner(*[8] * 2_500)
+    settle(planner, "big", 20_000)
+    (departure,) = planner.plan()
+    assert Counter(berth.node for berth in departure.berths) == {f"n{at}": 8 for at in range(2_500)}
+    assert [berth.rank for berth in departure.berths] == list(range(20_000))
+    room = {f"n{at}": {GPU: 8_000} for at in range(2_500)}
+    need = {berth.uid: {GPU: 1_000} for berth in departure.berths}
+    assert find_short(departure.berths, room, need) == ""
+    room["n77"] = {GPU: 7_000}
+    assert "n77" in find_short(departure.berths, room, need)
+    planner.turn_back(departure.numbers[0], "no")
+    assert free(planner) == [8] * 2_500
