@@ -61,8 +61,8 @@ def test_one_member_that_cannot_be_placed_and_nothing_is_bound_until_there_is_ro
         assert told["status"] == "False"
         assert told["message"].startswith("Infeasible")
         assert bound(plane) == {}
-        pod = plane.api.get(f"{PODS}/a-0")
-        (condition,) = pod["status"]["conditions"]
+        # Its pods are told after it.
+        (condition,) = wait_until(lambda: plane.api.get(f"{PODS}/a-0")["status"].get("conditions"), "that of a pod")
         assert (condition["type"], condition["status"], condition["reason"]) == (
             "PodScheduled",
             "False",

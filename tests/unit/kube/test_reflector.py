@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import json
 
-import pytest
 from kube_objects import metadata
 
-from phalanx.frontends.kube.api import reflector as module
 from phalanx.frontends.kube.api.api_client import ApiRefusedError
 from phalanx.frontends.kube.api.reflector import Reflector
 from phalanx.frontends.kube.gang_view import Dialect
@@ -45,8 +43,9 @@ def page(version, *names):
 class MadeUpApi:
     """Lists by path; a path that is not there is not served. Each watch lasts until the server is changed."""
 
-    def __init__(self, **_):
-        self.pages, self.watched, self.changed = {}, [], asyncio.Event()
+    def __init__(self):
+        self.pages, self.watched = {}, []
+        self.changed, self.begun = asyncio.Event(), asyncio.Event()
 
     def serve(self, pages):
         self.pages = pages
@@ -57,6 +56,11 @@ class MadeUpApi:
         if path not in self.pages:
             raise ApiRefusedError(f"GET {path}", 404, "NotFound", "the server could not find the requested resource")
 
+    async def list_watched(self):
+        """Once there is one."""
+        await asyncio.wait_for(self.begun.wait(), 5)
+        return self.watched
+
     async def get(self, path, **_):
         self._check(path)
         return json.dumps(self.pages[path]).encode()
@@ -65,6 +69,7 @@ class MadeUpApi:
     async def stream(self, path, *_, **__):
         self._check(path)
         self.watched.append(path)
+        self.begun.set()
 
         async def lines():
             await self.changed.wait()
@@ -97,26 +102,21 @@ class Seen:
                 return self.objects
 
 
-@pytest.fixture
-def watch(monkeypatch):
-    monkeypatch.setattr(module, "_ABSENT_S", 0.01)
+def watch(script):
+    async def main():
+        api, seen = MadeUpApi(), Seen()
+        reflector = Reflector(api, GROUPS[Dialect.NATIVE], seen, lambda *_: None, absent_s=0.01)
+        task = asyncio.create_task(reflector.run())
+        try:
+            await script(api, seen)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    def run(script):
-        async def main():
-            api, seen = MadeUpApi(), Seen()
-            task = asyncio.create_task(Reflector(api, GROUPS[Dialect.NATIVE], seen, lambda *_: None).run())
-            try:
-                await script(api, seen)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-        asyncio.run(main())
-
-    return run
+    asyncio.run(main())
 
 
-def test_the_newest_version_that_is_served_is_listed_and_objects_are_of_it(watch):
+def test_the_newest_version_that_is_served_is_listed_and_objects_are_of_it():
     async def script(api, seen):
         api.serve({ALPHA: RECORDED})
         (group,) = await seen.wait()
@@ -125,9 +125,7 @@ def test_the_newest_version_that_is_served_is_listed_and_objects_are_of_it(watch
         )
         assert group.spec.disruption_mode == "PodGroup"
         assert group.spec.scheduling_policy.gang.min_count == 4
-        while not api.watched:
-            await asyncio.sleep(0)
-        assert api.watched == [ALPHA]
+        assert await api.list_watched() == [ALPHA]
         # The server is replaced by one of 1.37.
         api.serve({BETA: page("v1beta1", "h")})
         found = await seen.wait()
@@ -136,18 +134,16 @@ def test_the_newest_version_that_is_served_is_listed_and_objects_are_of_it(watch
     watch(script)
 
 
-def test_a_server_that_has_both_is_asked_for_the_newer_one_only(watch):
+def test_a_server_that_has_both_is_asked_for_the_newer_one_only():
     async def script(api, seen):
         api.serve({ALPHA: RECORDED, BETA: page("v1beta1", "h")})
         await seen.wait()
-        while not api.watched:
-            await asyncio.sleep(0)
-        assert api.watched == [BETA]
+        assert await api.list_watched() == [BETA]
 
     watch(script)
 
 
-def test_a_definition_that_comes_goes_and_comes_again(watch):
+def test_a_definition_that_comes_goes_and_comes_again():
     async def script(api, seen):
         await seen.wait(absent=True)
         for _ in range(2):

@@ -26,7 +26,7 @@ _STALL_S: Final = 130.0
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_LAST_S: Final = 5.0
 #: How often a kind that is not served is looked for again.
-_ABSENT_S: Final = 10.0
+ABSENT_S: Final = 10.0
 
 
 class TooOldError(Exception):
@@ -63,9 +63,16 @@ class Reflector(Generic[T]):
     """Of one kind."""
 
     def __init__(
-        self, api: ApiClient, kind: WatchedKind[T], sight: Sight[T], tell: Callable[[str, str, str], None]
+        self,
+        api: ApiClient,
+        kind: WatchedKind[T],
+        sight: Sight[T],
+        tell: Callable[[str, str, str], None],
+        *,
+        absent_s: float = ABSENT_S,
     ) -> None:
         """`tell` is called with the kind, a word and a sentence when something went wrong that has not before."""
+        self._absent_s = absent_s
         self._api, self._kind, self._sight, self._tell = api, kind, sight, tell
         self._path = kind.path
         self._version = ""
@@ -103,7 +110,7 @@ class Reflector(Generic[T]):
             self._version = ""
             self._sight.note_absent()
             self._say("absent", f"{self._kind.name} is not served here")
-            return _ABSENT_S
+            return self._absent_s
         if refused.code == HTTPStatus.FORBIDDEN:
             self._say("forbidden", refused.words)
             return _BACKOFF_LAST_S
