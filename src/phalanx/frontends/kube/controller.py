@@ -27,17 +27,7 @@ from phalanx.frontends.kube.kube_clock import KubeClock, read_stamp_us
 from phalanx.frontends.kube.kube_planner import Departure, KubePlanner
 from phalanx.frontends.kube.kube_settings import KubeSettings
 from phalanx.frontends.kube.leadership import Leadership
-from phalanx.frontends.kube.mirror import (
-    CLAIMS,
-    GROUPS,
-    NODES,
-    PODS,
-    PRIORITIES,
-    STORAGE,
-    VOLUMES,
-    Mirror,
-    Sightings,
-)
+from phalanx.frontends.kube.mirror import Mirror, Sightings
 from phalanx.frontends.kube.surveying import MirrorSurveyor
 from phalanx.frontends.kube.taking_over import Findings, take_over
 
@@ -119,17 +109,7 @@ class Controller:
                     await self.shelf.clear()
 
     def _start_reflectors(self) -> None:
-        mirror = self.mirror
-        pairs: list[tuple[Any, Any]] = [
-            (PODS, mirror.pods),
-            (NODES, mirror.nodes),
-            (PRIORITIES, mirror.priorities),
-            (CLAIMS, mirror.claims),
-            (VOLUMES, mirror.volumes),
-            (STORAGE, mirror.storage),
-            *((kind, mirror.groups[dialect]) for dialect, kind in GROUPS.items()),
-        ]
-        for kind, sight in pairs:
+        for kind, sight in self.mirror.sights.items():
             reflector: Reflector[Any] = Reflector(self.api, kind, sight, self._tell_kind)
             self._spawn(reflector.run())
 

@@ -59,7 +59,7 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
     subject = {"kind": "ServiceAccount", "name": chosen.scheduler, "namespace": chosen.namespace}
     cluster_rules = [
         # Sight.
-        _rule("", ("pods", "nodes", "persistentvolumeclaims", "persistentvolumes"), _LOOK),
+        _rule("", ("pods", "nodes", "namespaces", "persistentvolumeclaims", "persistentvolumes"), _LOOK),
         _rule("storage.k8s.io", ("storageclasses",), _LOOK),
         _rule("scheduling.k8s.io", ("priorityclasses",), _LOOK),
         *(_rule(group, ("podgroups",), _LOOK) for group in _GROUP_KINDS),
