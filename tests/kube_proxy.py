@@ -39,7 +39,7 @@ class BindProxy:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def kubeconfig(self, folder, user="admin"):
+    def kubeconfig(self, folder, user="phalanx"):
         path = folder / "through-proxy.json"
         tree = json.loads(self.plane.kubeconfig(user).read_text())
         tree["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self.port}"}

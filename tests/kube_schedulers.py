@@ -10,20 +10,36 @@ import sys
 import time
 from collections import Counter
 
+from phalanx.frontends.kube.manifests import KubeInstallation, list_rights
 from phalanx.testing.controlplane.rest import wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 NATIVE = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+#: Where the scheduler's own objects are, as `phalanx kube install` has it.
+SYSTEM = "phalanx-system"
+ACCOUNT = "phalanx"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def install_account(plane):
+    """The namespace and the account with exactly the rights that `phalanx kube install` prints."""
+    plane.api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    plane.api.create(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
+    for tree in list_rights(KubeInstallation()):
+        inside = f"namespaces/{SYSTEM}/" if "namespace" in tree["metadata"] else ""
+        plane.api.create(f"{RBAC}/{inside}{tree['kind'].lower()}s", tree)
+    plane.add_account(SYSTEM, ACCOUNT)
 
 
 class OurScheduler:
     """`phalanx kube run` with its log; killed at the end if it still runs."""
 
-    def __init__(self, plane, folder, *options, user="admin", kubeconfig=None):
+    def __init__(self, plane, folder, *options, user=ACCOUNT, kubeconfig=None):
         self.log_path = folder / f"scheduler-{time.monotonic_ns()}.log"
         config = kubeconfig or plane.kubeconfig(user)
-        command = [sys.executable, "-m", "phalanx", "kube", "run", "--kubeconfig", str(config), *options]
+        command = [sys.executable, "-m", "phalanx", "kube", "run", "--kubeconfig", str(config)]
+        command += ["--namespace", SYSTEM, *options]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 

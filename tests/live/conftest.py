@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kube_schedulers import install_account
 
 from phalanx.testing.controlplane.binaries import explain_missing, find_missing
 from phalanx.testing.controlplane.plane import ControlPlane
@@ -31,3 +32,10 @@ def needs():
             pytest.skip(explain_missing(missing))
 
     return check
+
+
+@pytest.fixture(scope="session")
+def installed(shared):
+    """The shared one with the scheduler's account, which has the rights that are installed and no others."""
+    install_account(shared)
+    return shared

@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.live, pytest.mark.long]
 
 
 @pytest.fixture
-def plane(shared):
-    kubelet = FakeKubelet(shared.api)
-    clear(shared, kubelet)  # what others left
-    yield shared
-    clear(shared, kubelet)
+def plane(installed):
+    kubelet = FakeKubelet(installed.api)
+    clear(installed, kubelet)  # what others left
+    yield installed
+    clear(installed, kubelet)
 
 
 def create_gang(plane, name, members):

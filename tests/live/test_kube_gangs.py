@@ -15,11 +15,11 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def plane(shared):
-    kubelet = FakeKubelet(shared.api)
-    clear(shared, kubelet)  # what others left
-    yield shared
-    clear(shared, kubelet)
+def plane(installed):
+    kubelet = FakeKubelet(installed.api)
+    clear(installed, kubelet)  # what others left
+    yield installed
+    clear(installed, kubelet)
 
 
 def create_gang(plane, name, members, members_min=None, **options):

@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 import yaml
 from kube_proxy import BindProxy
-from kube_schedulers import NATIVE, NODES, PODS, OurScheduler, bound, wait_bound
+from kube_schedulers import NATIVE, NODES, PODS, SYSTEM, OurScheduler, bound, wait_bound
 
 from phalanx.testing.controlplane.binaries import find_program
 from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
@@ -23,8 +23,6 @@ from phalanx.testing.controlplane.plane import ControlPlane, find_ports
 from phalanx.testing.controlplane.rest import KubeRefusedError, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
-
-SYSTEM = "phalanx-system"
 
 
 def phalanx(*words):
@@ -46,7 +44,7 @@ def plane(tmp_path_factory):
 @pytest.fixture
 def scheduler(plane, tmp_path):
     (port,) = find_ports(1)
-    found = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, "--listen", f"127.0.0.1:{port}", user="phalanx")
+    found = OurScheduler(plane, tmp_path, "--listen", f"127.0.0.1:{port}")
     found.port = port
     found.wait_for("ready")
     yield found
@@ -150,7 +148,7 @@ def test_gangs_of_one_group_that_are_first_seen_together_start_together(plane, t
             f"{prefix}/groups": '["default/ga", "default/gb"]',
         }
         plane.api.create_all(PODS, make_pods(name, 2, scheduler="phalanx", annotations=said))
-    found = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, user="phalanx")
+    found = OurScheduler(plane, tmp_path)
     try:
         wait_bound(plane, 4, "g")
     finally:
@@ -196,12 +194,12 @@ def test_a_gang_of_eight_costs_ten_writes(plane, scheduler):
 
 def test_a_leader_that_slept_through_its_lease_binds_nothing_any_more(plane, tmp_path):
     with BindProxy(plane, 3) as proxy:
-        first = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, kubeconfig=proxy.kubeconfig(tmp_path, "phalanx"))
+        first = OurScheduler(plane, tmp_path, kubeconfig=proxy.kubeconfig(tmp_path))
         proxy.action = lambda: os.kill(first.process.pid, signal.SIGSTOP)
         second = None
         try:
             first.wait_for("ready")
-            second = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, user="phalanx")
+            second = OurScheduler(plane, tmp_path)
             second.wait_for("follow")
             plane.api.create(NATIVE, make_native_gang("z", 8))
             plane.api.create_all(PODS, make_pods("z", 8, scheduler="phalanx", native_gang="z"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from phalanx.frontends.kube.api.api_client import ApiRefusedError
 from phalanx.frontends.kube.kube_clock import KubeClock
 from phalanx.frontends.kube.leadership import Leadership
@@ -58,10 +60,8 @@ def test_a_lease_that_somebody_else_has_taken_is_left_alone():
         tree = json.loads(json.dumps(api.tree))
         tree["spec"] |= {"holderIdentity": "two", "leaseTransitions": 2}
         await api.call("PUT", "", tree)
-        try:
+        with pytest.raises(ApiRefusedError, match="409"):
             await first.release()
-        except ApiRefusedError as refused:
-            assert refused.code == 409
         assert api.tree["spec"]["holderIdentity"] == "two"
 
     asyncio.run(script())
