@@ -66,7 +66,7 @@ def count_writes(scheduler):
     """As it counts them itself since it began to lead; those for the lease are not among them."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{scheduler.port}/metrics", timeout=5).read().decode()
     found = re.findall(r'api_writes_total{method="(\w+)",to="([\w-]+)"} (\d+)', text)
-    names = {"PUT": lambda to: "flight" if "intent" in to else to}
+    names = {"PUT": lambda to: "flight" if to == "configmaps" else to}
     return {
         f"{method} {names.get(method, str)(to)}": int(count)
         for method, to, count in found

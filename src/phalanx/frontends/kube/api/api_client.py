@@ -143,7 +143,7 @@ class ApiClient:
         self, method: str, path: str, tree: object, kind: str, query: Mapping[str, object] | None
     ) -> bytes:
         if method != "GET":
-            self.writes[f"{method} {path.rpartition('/')[2] if tree is not None else ''}"] += 1
+            self.writes[f"{method} {find_target(path)}"] += 1
         body = b"" if tree is None else msgspec.json.encode(tree)
         asked = f"?{urlencode({key: _spell(value) for key, value in query.items()})}" if query else ""
         token = self.access.find_token()
@@ -158,6 +158,15 @@ class ApiClient:
             "",
         ]
         return "\r\n".join(head).encode("ascii") + body
+
+
+def find_target(path: str) -> str:
+    """What kind of thing a path is of: its subresource, else its kind; never a name, of which there is no end."""
+    # /api/v1 or /apis/GROUP/VERSION, then a namespace if it is in one, then kind, name and subresource.
+    parts = path.strip("/").split("/")[2 if path.startswith("/api/") else 3 :]
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return parts[2] if len(parts) > 2 else parts[0]
 
 
 def _tell_lost(lost: BaseException, else_: str) -> str:
