@@ -65,6 +65,8 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
         *(_rule(group, ("podgroups",), _LOOK) for group in _GROUP_KINDS),
         # Binding, and undoing what cannot be completed.
         _rule("", ("pods/binding", "pods/eviction"), ("create",)),
+        # The same where a budget for disruptions would keep a part of a gang for ever.
+        _rule("", ("pods",), ("delete",)),
         # An annotation that makes a binding of somebody who led before us too old.
         _rule("", ("pods",), ("patch",)),
         # Conditions and events.
