@@ -11,6 +11,7 @@ import time
 from collections import Counter
 
 from phalanx.frontends.kube.manifests import KubeInstallation, list_rights
+from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
 from phalanx.testing.controlplane.rest import wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -30,6 +31,14 @@ def install_account(plane):
         inside = f"namespaces/{SYSTEM}/" if "namespace" in tree["metadata"] else ""
         plane.api.create(f"{RBAC}/{inside}{tree['kind'].lower()}s", tree)
     plane.add_account(SYSTEM, ACCOUNT)
+
+
+def ensure_kinds(plane, *projects):
+    """Kinds of other schedulers, installed if they are not there; the PodGroups of each project, in that order."""
+    served = {each["spec"]["group"] for each in plane.api.get(CRDS)["items"]}
+    found = [find_kind(project, "PodGroup") for project in projects]
+    install_kinds(plane.api, [kind.project for kind in found if kind.group not in served])
+    return found
 
 
 class OurScheduler:
@@ -100,6 +109,12 @@ def spread(plane, prefix=""):
 
 def clear(plane, kubelet):
     """Everything goes, for the next test on the same plane."""
+    for crd in plane.api.get(CRDS)["items"]:
+        if crd["spec"]["scope"] == "Namespaced":
+            version = crd["spec"]["versions"][0]["name"]
+            plane.api.delete(
+                f"/apis/{crd['spec']['group']}/{version}/namespaces/default/{crd['spec']['names']['plural']}"
+            )
     plane.api.delete(PODS, gracePeriodSeconds=0)
     kubelet.end_deleted()
     wait_until(lambda: not plane.api.get(PODS)["items"], "pods to go")

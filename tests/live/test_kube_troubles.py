@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 from kube_proxy import BindProxy
-from kube_schedulers import NATIVE, NODES, PODS, OurScheduler, bound, clear, running, wait_bound
+from kube_schedulers import NATIVE, NODES, PODS, OurScheduler, bound, clear, ensure_kinds, running, wait_bound
 
-from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
+from phalanx.testing.controlplane.crds import CRDS, install_kinds
 from phalanx.testing.controlplane.fake_nodes import GPU, make_native_gang, make_nodes, make_pods
 from phalanx.testing.controlplane.flags import SCHEDULER
 from phalanx.testing.controlplane.kubelet import FakeKubelet
@@ -119,11 +119,8 @@ def test_a_group_deleted_in_the_middle_and_its_gang_is_whole_all_the_same(plane,
 
 
 def test_a_kind_that_is_taken_away_and_comes_back(plane, tmp_path):
-    kind = find_kind("scheduler-plugins", "PodGroup")
+    (kind,) = ensure_kinds(plane, "scheduler-plugins")
     name = f"{kind.plural}.{kind.group}"
-    there = [each["metadata"]["name"] for each in plane.api.get(CRDS)["items"]]
-    if name not in there:
-        install_kinds(plane.api, ["scheduler-plugins"])
     plane.api.create_all(NODES, make_nodes("2x4"))
     group = {"apiVersion": f"{kind.group}/{kind.version}", "kind": "PodGroup", "metadata": {"name": "g"}}
 
