@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kube_peers import list_lines
 from kube_schedulers import install_account
 
 from phalanx.testing.controlplane.binaries import explain_missing, find_missing
@@ -39,3 +40,9 @@ def installed(shared):
     """The shared one with the scheduler's account, which has the rights that are installed and no others."""
     install_account(shared)
     return shared
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The four tests that were run on the others too, side by side."""
+    for line in list_lines():
+        terminalreporter.write_line(line)
