@@ -7,6 +7,7 @@ from kube_peers import list_lines
 from kube_schedulers import install_account
 
 from phalanx.testing.controlplane.binaries import explain_missing, find_missing
+from phalanx.testing.controlplane.flags import PlaneSettings
 from phalanx.testing.controlplane.plane import ControlPlane
 
 
@@ -20,7 +21,9 @@ def _programs():
 @pytest.fixture(scope="session")
 def shared(_programs, tmp_path_factory):
     """For tests that only use it, each in namespaces or on names of its own."""
-    with ControlPlane(folder=tmp_path_factory.mktemp("shared") / "plane") as plane:
+    # The gate keeps the API from dropping `schedulingConstraints` of native groups.
+    settings = PlaneSettings(gates={"TopologyAwareWorkloadScheduling": True})
+    with ControlPlane(settings, folder=tmp_path_factory.mktemp("shared") / "plane") as plane:
         yield plane
 
 

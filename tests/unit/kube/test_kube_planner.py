@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -100,6 +101,19 @@ def test_gangs_that_start_together_turn_back_together():
     assert planner.turn_back(departure.numbers[0], "no") == {key_of("a"), key_of("b")}
     assert planner.turn_back(departure.numbers[1], "no") == set()
     assert free(planner) == [4]
+
+
+def test_ranks_count_from_the_beginning_of_each_gang_and_a_single_one_has_its_own():
+    planner = make_planner(8)
+    for name in "ab":
+        settle(planner, name, 2, together=Together("both", 2))
+    (departure,) = planner.plan()
+    assert {berth.name: berth.rank for berth in departure.berths} == {"a-0": 0, "a-1": 1, "b-0": 0, "b-1": 1}
+    (numbered,) = members("c", 1)
+    for name, index in (("c", 5), ("d", -1)):
+        gang = Gang(f"{key_of(name).unique}/x", (Role("member", Sizes((1,)), SHAPE),))
+        planner.settle(key_of(name), (Venture(gang, ((replace(numbered, uid=name, index=index),),)),), None)
+    assert [departure.berths[0].rank for departure in planner.plan()] == [5, -1]
 
 
 def test_a_pod_lost_on_the_way_is_lost_when_the_others_have_landed():

@@ -127,7 +127,7 @@ class Binder:
         metadata: dict[str, object] = {"name": berth.name, "namespace": berth.namespace, "uid": berth.uid}
         if version:
             metadata["resourceVersion"] = version
-        if len(flight.berths) > 1:
+        if berth.rank >= 0:
             metadata["annotations"] = {RANK: str(berth.rank)}
         tree = {
             "apiVersion": "v1",

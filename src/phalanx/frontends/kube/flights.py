@@ -38,7 +38,7 @@ class Berth:
     node: str
     gang: str  # the engine's name of the gang that it is part of
     role: str = ""
-    rank: int = 0
+    rank: int = -1  # in its gang; -1 if it has none
 
     @property
     def path(self) -> str:

@@ -341,12 +341,16 @@ class KubePlanner:
         berths: list[Berth] = []
         members: list[PodMember] = []
         for party in parties:
-            gang = party.venture.gang
+            gang, first = party.venture.gang, len(berths)
+            is_alone = sum(map(len, party.venture.members)) == 1
             for role, some in zip(gang.roles, party.venture.members, strict=True):
                 for member in some:
                     node = party.seats[member.uid][1]
                     place = party.key.namespace, member.name, member.uid, node
-                    berths.append(Berth(*place, gang=gang.name, role=role.name, rank=len(berths)))
+                    # By its place among all, in each gang from 0 on. One that starts by itself, as for a member
+                    # that was lost, has the number that its framework gave it, if any.
+                    rank = member.index if is_alone else len(berths) - first
+                    berths.append(Berth(*place, gang=gang.name, role=role.name, rank=rank))
                     members.append(member)
         numbers, keys = tuple(party.number for party in parties), tuple(party.key for party in parties)
         return Departure(numbers, keys, tuple(berths), tuple(members))
