@@ -11,16 +11,15 @@ import time
 import urllib.request
 
 import pytest
-import yaml
 from kube_proxy import BindProxy
-from kube_schedulers import NATIVE, NODES, PODS, SYSTEM, OurScheduler, bound, wait_bound
+from kube_schedulers import NATIVE, PODS, SYSTEM, OurScheduler, bound, wait_bound
 
 from phalanx.testing.controlplane.binaries import find_program
 from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
 from phalanx.testing.controlplane.fake_nodes import make_native_gang, make_pods
 from phalanx.testing.controlplane.kubelet import FakeKubelet
 from phalanx.testing.controlplane.plane import ControlPlane, find_ports
-from phalanx.testing.controlplane.rest import KubeRefusedError, wait_until
+from phalanx.testing.controlplane.rest import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
 
@@ -216,15 +215,3 @@ def test_a_leader_that_slept_through_its_lease_binds_nothing_any_more(plane, tmp
             first.close()
             if second is not None:
                 second.close()
-
-
-def test_delete_leaves_nothing_behind(plane):
-    kubectl = [str(find_program("kubectl")), "--kubeconfig", str(plane.kubeconfig("admin"))]
-    manifests = phalanx("kube", "install")
-    command = [*kubectl, "delete", "--wait=false", "-f", "-"]
-    subprocess.run(command, input=manifests, text=True, check=True)
-    for tree in yaml.safe_load_all(manifests):
-        if tree["kind"] == "ClusterRole":
-            with pytest.raises(KubeRefusedError, match="404"):
-                plane.api.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{tree['metadata']['name']}")
-    assert NODES
