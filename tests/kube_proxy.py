@@ -13,15 +13,19 @@ import re
 import ssl
 import threading
 
+BUSY = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n{}"
+
 
 class BindProxy:
     """`after` bindings, then `action` once; from then on bindings are dropped unless `goes_on`.
 
     `lost`: of so many bindings the answer is dropped, after the server has done them.
+    `busy`: those that do not come through are told to come again, as by a server with too much to do.
     """
 
-    def __init__(self, plane, after=None, action=lambda: None, *, goes_on=False, lost=0):
+    def __init__(self, plane, after=None, action=lambda: None, *, goes_on=False, lost=0, busy=False):
         self.plane, self.after, self.action, self.goes_on, self.lost = plane, after, action, goes_on, lost
+        self.busy = busy
         self.passed = 0
         self.tripped = threading.Event()
         self._ready = threading.Event()
@@ -39,7 +43,7 @@ class BindProxy:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def kubeconfig(self, folder, user="admin"):
+    def kubeconfig(self, folder, user="phalanx"):
         path = folder / "through-proxy.json"
         tree = json.loads(self.plane.kubeconfig(user).read_text())
         tree["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self.port}"}
@@ -87,7 +91,11 @@ class BindProxy:
     async def _bind(self, request, upstream, writer):
         async with self._lock:
             if self.tripped.is_set() and not self.goes_on:
-                raise EOFError
+                if not self.busy:
+                    raise EOFError
+                writer.write(BUSY)
+                await writer.drain()
+                return
             if self.lost:
                 self.lost -= 1
                 await _exchange(request, upstream, None)

@@ -10,20 +10,45 @@ import sys
 import time
 from collections import Counter
 
+from phalanx.frontends.kube.manifests import KubeInstallation, list_rights
+from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
 from phalanx.testing.controlplane.rest import wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 NATIVE = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+#: Where the scheduler's own objects are, as `phalanx kube install` has it.
+SYSTEM = "phalanx-system"
+ACCOUNT = "phalanx"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def install_account(plane):
+    """The namespace and the account with exactly the rights that `phalanx kube install` prints."""
+    plane.api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    plane.api.create(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
+    for tree in list_rights(KubeInstallation()):
+        inside = f"namespaces/{SYSTEM}/" if "namespace" in tree["metadata"] else ""
+        plane.api.create(f"{RBAC}/{inside}{tree['kind'].lower()}s", tree)
+    plane.add_account(SYSTEM, ACCOUNT)
+
+
+def ensure_kinds(plane, *projects):
+    """Kinds of other schedulers, installed if they are not there; the PodGroups of each project, in that order."""
+    served = {each["spec"]["group"] for each in plane.api.get(CRDS)["items"]}
+    found = [find_kind(project, "PodGroup") for project in projects]
+    install_kinds(plane.api, [kind.project for kind in found if kind.group not in served])
+    return found
 
 
 class OurScheduler:
     """`phalanx kube run` with its log; killed at the end if it still runs."""
 
-    def __init__(self, plane, folder, *options, user="admin", kubeconfig=None):
+    def __init__(self, plane, folder, *options, user=ACCOUNT, kubeconfig=None):
         self.log_path = folder / f"scheduler-{time.monotonic_ns()}.log"
         config = kubeconfig or plane.kubeconfig(user)
-        command = [sys.executable, "-m", "phalanx", "kube", "run", "--kubeconfig", str(config), *options]
+        command = [sys.executable, "-m", "phalanx", "kube", "run", "--kubeconfig", str(config)]
+        command += ["--namespace", SYSTEM, *options]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
@@ -84,6 +109,12 @@ def spread(plane, prefix=""):
 
 def clear(plane, kubelet):
     """Everything goes, for the next test on the same plane."""
+    for crd in plane.api.get(CRDS)["items"]:
+        if crd["spec"]["scope"] == "Namespaced":
+            version = crd["spec"]["versions"][0]["name"]
+            plane.api.delete(
+                f"/apis/{crd['spec']['group']}/{version}/namespaces/default/{crd['spec']['names']['plural']}"
+            )
     plane.api.delete(PODS, gracePeriodSeconds=0)
     kubelet.end_deleted()
     wait_until(lambda: not plane.api.get(PODS)["items"], "pods to go")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from kube_peers import note
 from kube_schedulers import NATIVE, NODES, PODS, bound, clear, running, spread, wait_bound
 
 from phalanx.testing.controlplane.fake_nodes import make_native_gang, make_nodes, make_pods
@@ -15,11 +16,11 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def plane(shared):
-    kubelet = FakeKubelet(shared.api)
-    clear(shared, kubelet)  # what others left
-    yield shared
-    clear(shared, kubelet)
+def plane(installed):
+    kubelet = FakeKubelet(installed.api)
+    clear(installed, kubelet)  # what others left
+    yield installed
+    clear(installed, kubelet)
 
 
 def create_gang(plane, name, members, members_min=None, **options):
@@ -61,8 +62,8 @@ def test_one_member_that_cannot_be_placed_and_nothing_is_bound_until_there_is_ro
         assert told["status"] == "False"
         assert told["message"].startswith("Infeasible")
         assert bound(plane) == {}
-        pod = plane.api.get(f"{PODS}/a-0")
-        (condition,) = pod["status"]["conditions"]
+        # Its pods are told after it.
+        (condition,) = wait_until(lambda: plane.api.get(f"{PODS}/a-0")["status"].get("conditions"), "that of a pod")
         assert (condition["type"], condition["status"], condition["reason"]) == (
             "PodScheduled",
             "False",
@@ -72,7 +73,7 @@ def test_one_member_that_cannot_be_placed_and_nothing_is_bound_until_there_is_ro
         plane.api.create_all(NODES, make_nodes("1x1", prefix="new"))
         began = time.monotonic()
         wait_bound(plane, 8)
-        print(f"capacity to bound: {time.monotonic() - began:.2f} s")
+        note("T1", f"{time.monotonic() - began:.2f}")
         assert time.monotonic() - began < 2
 
 
@@ -91,7 +92,7 @@ def test_of_two_gangs_that_fit_only_one_starts_and_the_other_when_it_is_gone(pla
         kubelet.move("Succeeded", lambda pod: pod["metadata"]["name"].startswith(winner))
         began = time.monotonic()
         wait_bound(plane, 8)
-        print(f"freed to bound: {time.monotonic() - began:.2f} s")
+        note("T2", f"{time.monotonic() - began:.2f}")
         assert len(bound(plane, loser)) == 4
 
 

@@ -11,20 +11,17 @@ import time
 import urllib.request
 
 import pytest
-import yaml
 from kube_proxy import BindProxy
-from kube_schedulers import NATIVE, NODES, PODS, OurScheduler, bound, wait_bound
+from kube_schedulers import NATIVE, PODS, SYSTEM, OurScheduler, bound, wait_bound
 
 from phalanx.testing.controlplane.binaries import find_program
 from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
 from phalanx.testing.controlplane.fake_nodes import make_native_gang, make_pods
 from phalanx.testing.controlplane.kubelet import FakeKubelet
 from phalanx.testing.controlplane.plane import ControlPlane, find_ports
-from phalanx.testing.controlplane.rest import KubeRefusedError, wait_until
+from phalanx.testing.controlplane.rest import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
-
-SYSTEM = "phalanx-system"
 
 
 def phalanx(*words):
@@ -46,7 +43,7 @@ def plane(tmp_path_factory):
 @pytest.fixture
 def scheduler(plane, tmp_path):
     (port,) = find_ports(1)
-    found = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, "--listen", f"127.0.0.1:{port}", user="phalanx")
+    found = OurScheduler(plane, tmp_path, "--listen", f"127.0.0.1:{port}")
     found.port = port
     found.wait_for("ready")
     yield found
@@ -68,7 +65,7 @@ def count_writes(scheduler):
     """As it counts them itself since it began to lead; those for the lease are not among them."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{scheduler.port}/metrics", timeout=5).read().decode()
     found = re.findall(r'api_writes_total{method="(\w+)",to="([\w-]+)"} (\d+)', text)
-    names = {"PUT": lambda to: "flight" if "intent" in to else to}
+    names = {"PUT": lambda to: "flight" if to == "configmaps" else to}
     return {
         f"{method} {names.get(method, str)(to)}": int(count)
         for method, to, count in found
@@ -150,7 +147,7 @@ def test_gangs_of_one_group_that_are_first_seen_together_start_together(plane, t
             f"{prefix}/groups": '["default/ga", "default/gb"]',
         }
         plane.api.create_all(PODS, make_pods(name, 2, scheduler="phalanx", annotations=said))
-    found = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, user="phalanx")
+    found = OurScheduler(plane, tmp_path)
     try:
         wait_bound(plane, 4, "g")
     finally:
@@ -196,12 +193,12 @@ def test_a_gang_of_eight_costs_ten_writes(plane, scheduler):
 
 def test_a_leader_that_slept_through_its_lease_binds_nothing_any_more(plane, tmp_path):
     with BindProxy(plane, 3) as proxy:
-        first = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, kubeconfig=proxy.kubeconfig(tmp_path, "phalanx"))
+        first = OurScheduler(plane, tmp_path, kubeconfig=proxy.kubeconfig(tmp_path))
         proxy.action = lambda: os.kill(first.process.pid, signal.SIGSTOP)
         second = None
         try:
             first.wait_for("ready")
-            second = OurScheduler(plane, tmp_path, "--namespace", SYSTEM, user="phalanx")
+            second = OurScheduler(plane, tmp_path)
             second.wait_for("follow")
             plane.api.create(NATIVE, make_native_gang("z", 8))
             plane.api.create_all(PODS, make_pods("z", 8, scheduler="phalanx", native_gang="z"))
@@ -218,15 +215,3 @@ def test_a_leader_that_slept_through_its_lease_binds_nothing_any_more(plane, tmp
             first.close()
             if second is not None:
                 second.close()
-
-
-def test_delete_leaves_nothing_behind(plane):
-    kubectl = [str(find_program("kubectl")), "--kubeconfig", str(plane.kubeconfig("admin"))]
-    manifests = phalanx("kube", "install")
-    command = [*kubectl, "delete", "--wait=false", "-f", "-"]
-    subprocess.run(command, input=manifests, text=True, check=True)
-    for tree in yaml.safe_load_all(manifests):
-        if tree["kind"] == "ClusterRole":
-            with pytest.raises(KubeRefusedError, match="404"):
-                plane.api.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{tree['metadata']['name']}")
-    assert NODES

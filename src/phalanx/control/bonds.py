@@ -7,6 +7,7 @@ to come. What follows for anybody (gates, cancels) is in `waiting` and `leaving`
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from phalanx.engine.lifecycle import Phase
 
@@ -19,6 +20,10 @@ class Group:
     wanted: int
     gangs: list[int]
     form: int = -1  # known once complete
+
+
+#: In the place of every group of which nothing is left; never full, and never found.
+DROPPED: Final = Group("", 0, [])
 
 
 @dataclass(slots=True)
@@ -46,6 +51,28 @@ class Groups:
         """All are here, and what they need together is known."""
         # Twice, for two readers: gates ask the group, and a snapshot shows the engine the forms alone.
         self.listed[number].form = self.forms[number] = form
+
+    def give_place(self, number: int, gang: int) -> None:
+        """One of its gangs is not part of it any more, and another one may come in its place."""
+        group = self.listed[number]
+        group.gangs.remove(gang)
+        # What they need together is known again when another one has come; by the word it finds this group, unless a
+        # later one of that word is still open.
+        group.form = -1
+        self.forms.pop(number, None)
+        latest = self.number_by_word.get(group.word, number)
+        if len(self.listed[latest].gangs) >= self.listed[latest].wanted:
+            self.number_by_word[group.word] = number
+        if not group.gangs:
+            self.drop(number)
+
+    def drop(self, number: int) -> None:
+        """Nobody will ask for it again; its number stays."""
+        word = self.listed[number].word
+        if self.number_by_word.get(word) == number:
+            del self.number_by_word[word]
+        self.forms.pop(number, None)
+        self.listed[number] = DROPPED
 
     def clone(self) -> Groups:
         """The same for a copy of the state."""

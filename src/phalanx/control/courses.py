@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.control import refusing
+from phalanx.control import leaving, refusing
 from phalanx.control.folding import fold
 from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
@@ -110,3 +110,7 @@ class Courses(Queries):
     def crowd(self, node: int, amounts: Mapping[str, int]) -> bool:
         """Others hold so much of a node by now, all of them together; False if there was less left than that."""
         return crowd(self, node, amounts)
+
+    def forget_ended(self, number: int) -> None:
+        """Give back what is remembered of a gang that has ended; whoever says so will not ask for it again."""
+        leaving.forget_ended(self, number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phalanx.control.records import Ghost
+from phalanx.control.records import FORGOTTEN, FORGOTTEN_GANG, Ghost
 from phalanx.control.seating import attained_us, keep_busy, lenders_of, past_of, unseat
 from phalanx.control.tables import Tables
 from phalanx.control.waiting import queue_up, set_gates
@@ -103,6 +103,32 @@ def cancel(state: Tables, number: int) -> list[int]:
             if record.phase is Phase.PENDING and not record.attempts:
                 cancelled += [other, *cancel(state, other)]
     return cancelled
+
+
+def forget_ended(state: Tables, number: int) -> None:
+    """Nobody will ask for a gang that has ended, neither by its number nor by its name.
+
+    For clusters in which gangs come for years: what was remembered of each would be two kilobytes.
+    """
+    record, name = state.records[number], state.gangs[number].name
+    assert record.phase.ended, name
+    state.thaw()
+    state.gangs[number], state.records[number] = FORGOTTEN_GANG, FORGOTTEN
+    if state.number_by_name.get(name) == number:
+        # A later gang of that name keeps it, with what is said of how the earlier one ended.
+        del state.number_by_name[name]
+        state.dependencies.ended.pop(name, None)
+    state.fresh.discard(number)
+    state.judged.discard(number)
+    for told in (state.curves, state.refusals, state.pins):
+        told.pop(number, None)
+    # Replaced and not written to: snapshots share it.
+    if number in state.dates:
+        state.dates = {other: verdict for other, verdict in state.dates.items() if other != number}
+    # Whoever waits in a group asks what became of the others.
+    group = record.group
+    if group >= 0 and all(state.records[other].phase.ended for other in state.groups.listed[group].gangs):
+        state.groups.drop(group)
 
 
 def requeue(state: Tables, number: int) -> None:

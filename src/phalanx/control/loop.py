@@ -102,11 +102,11 @@ class Loop:
         self.recorder.on_submit(number, state.now_us)
         return number, [number, *self.cancel(number)] if state.records[number].doomed_by is not None else []
 
-    def cancel(self, number: int) -> list[int]:
-        """Nobody wants it any more; the answer is whoever else is cancelled with it."""
+    def cancel(self, number: int, *, alone: bool = False) -> list[int]:
+        """Nobody wants it any more; the answer is whoever else is cancelled with it, nobody of its group if `alone`."""
         if self.state.records[number].phase.ended:
             return []
-        cancelled = self.state.cancel(number)
+        cancelled = self.state.cancel(number, alone=alone)
         self._delivery.note_cancelled([number, *cancelled])
         return cancelled
 

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.control.columns import Columns
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.fleet import BoolArray, Fleet
-from phalanx.model.gang import Gang
+from phalanx.model.gang import Gang, Role, Shape, Sizes
 from phalanx.model.plan import Bind, Decision, Reservation, Seats
 from phalanx.model.snapshot import Degraded
 
@@ -86,6 +86,14 @@ class Record:
     attempts: int = 0
     doomed_by: str | None = None  # a dependency that did not succeed
     history: Past | None = None  # of gangs to which something has happened
+
+
+#: In the place of every gang of which nothing is remembered any more. Numbers are for life, so that something has to be
+#: there; its token is that of no timer.
+FORGOTTEN_GANG: Final = Gang("(forgotten)", (Role("(forgotten)", Sizes((1,)), Shape(())),))
+FORGOTTEN: Final = Record(
+    FORGOTTEN_GANG, Phase.COMPLETED, -1, -1, -1, 0, -1, NOTHING, held=False, attempts=1, history=Past(token=-1)
+)
 
 
 @dataclass(frozen=True, slots=True)

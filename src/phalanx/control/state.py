@@ -17,7 +17,7 @@ from phalanx.control.fleet_change import lay_out_anew
 from phalanx.control.folding import Folded, fold
 from phalanx.control.records import NOTHING, PlanRefusal, Record
 from phalanx.control.tables import DEFAULT_WALLTIME_US
-from phalanx.control.waiting import join_group, queue_up, set_gates, wait_for_dependencies
+from phalanx.control.waiting import join_group, leave_group, queue_up, set_gates, wait_for_dependencies
 from phalanx.engine.lifecycle import Happening, Phase
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
@@ -124,9 +124,14 @@ class State(Courses):
         refusing.forget(self, number)
         return leaving.end(self, number, Happening.FAIL)
 
-    def cancel(self, number: int) -> list[int]:
-        """Somebody does not want it any more; the answer is whoever else is cancelled with it."""
+    def cancel(self, number: int, *, alone: bool = False) -> list[int]:
+        """Somebody does not want it any more; the answer is whoever else is cancelled with it.
+
+        `alone`: those that were to start together with it wait on, for another one in its place.
+        """
         refusing.forget(self, number)
+        if alone:
+            leave_group(self, number)
         return leaving.cancel(self, number)
 
     def requeue(self, number: int) -> None:
@@ -150,6 +155,8 @@ class State(Courses):
     def replace(self, number: int, gang: Gang, *, held: bool) -> int:
         """Another version of a waiting gang takes its place, with its age; nobody is told of an end."""
         old, rests_until_us = self.records[number], self.rest_of(number)
+        # Before it leaves: its place in its group is for the new version, or nobody could start with the others.
+        leave_group(self, number)
         # `leave` and not `cancel`: dependents and the rest of its group must not hear of an end.
         leaving.leave(self, number, Happening.CANCEL)
         # Under a new number, so that whatever still speaks of the old one speaks of a gang that has ended.

@@ -46,6 +46,22 @@ def join_group(state: Tables, number: int, record: Record, word: str, wanted: in
         state.groups.complete(index, state.intern(form_at_sizes(state.fleet, tuple(least))))
 
 
+def leave_group(state: Tables, number: int) -> None:
+    """A gang that waits no longer starts together with others; those are as they were before it came."""
+    record = state.records[number]
+    if record.group < 0 or record.attempts or record.phase is not Phase.PENDING:
+        return
+    state.thaw()
+    index, group = record.group, state.groups.listed[record.group]
+    record.group = -1
+    state.pending.columns["group"][record.row] = -1
+    state.groups.give_place(index, number)
+    others = [state.records[other] for other in group.gangs]
+    # Gates of one group are set together: any of those who wait will do.
+    for each in (record, *[other for other in others if other.phase is Phase.PENDING][:1]):
+        set_gates(state, each)
+
+
 def note_length(state: Tables, number: int, row: int, length_us: int) -> None:
     """Believed run time of a gang that waits: at its largest size, and what that makes at its least."""
     columns, roles = state.pending.columns, state.gangs[number].roles

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import time
+import uuid
+import zlib
+from base64 import b64encode
+from random import Random
+
 import pytest
 
 from phalanx.frontends.kube.flights import (
@@ -56,6 +62,41 @@ def test_how_a_flight_goes_on(said, now_s, short, course, says):
 def test_what_is_written_down_is_read_back():
     again = read_intent(write_intent(FLIGHT, 7))
     assert (again.keys, again.berths, again.deadline_s) == (FLIGHT.keys, FLIGHT.berths, 100.0)
+
+
+def make_large_flight(members, random):
+    """As bad as it gets: nothing in the uids repeats, and nodes come in no order."""
+    uids = (str(uuid.UUID(int=random.getrandbits(128))) for _ in range(members))
+    berths = (
+        Berth(
+            "research",
+            f"pretraining-worker-{at}",
+            uid,
+            f"gpu-{random.randrange(2_500):04}.example.com",
+            KEY.unique,
+            "w",
+            at,
+        )
+        for at, uid in enumerate(uids)
+    )
+    return Flight((KEY,), tuple(berths), 100.0, {})
+
+
+def test_a_plan_of_twenty_thousand_members_fits_into_one_object():
+    flight = make_large_flight(20_000, Random(0))
+    text = write_intent(flight, 7)
+    assert len(text) < 900_000, "of the megabyte that the API takes"
+    assert read_intent(text).berths == flight.berths
+    assert write_intent(make_large_flight(500, Random(0)), 7).startswith("{"), "what fits is for people to read"
+
+
+def test_what_is_packed_by_somebody_else_is_no_plan_and_costs_little():
+    bomb = "zlib:" + b64encode(zlib.compress(b" " * (40 << 20), 1)).decode()
+    began = time.process_time()
+    assert read_intent(bomb) is None
+    assert time.process_time() - began < 1
+    for text in ("zlib:", "zlib:%%", "zlib:AAAA", "zlib:" + b64encode(zlib.compress(b"{}")).decode()):
+        assert read_intent(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "\x00", '{"epoch": 1}', '{"gangs": [{"dialect": "no"}]}'])

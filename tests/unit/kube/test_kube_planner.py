@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from phalanx.frontends.kube.expressing import Venture
+from phalanx.frontends.kube.flights import find_short
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MemberPhase, PodMember
 from phalanx.frontends.kube.kube_planner import KubePlanner
 from phalanx.model.fleet import Node
@@ -98,6 +103,19 @@ def test_gangs_that_start_together_turn_back_together():
     assert free(planner) == [4]
 
 
+def test_ranks_count_from_the_beginning_of_each_gang_and_a_single_one_has_its_own():
+    planner = make_planner(8)
+    for name in "ab":
+        settle(planner, name, 2, together=Together("both", 2))
+    (departure,) = planner.plan()
+    assert {berth.name: berth.rank for berth in departure.berths} == {"a-0": 0, "a-1": 1, "b-0": 0, "b-1": 1}
+    (numbered,) = members("c", 1)
+    for name, index in (("c", 5), ("d", -1)):
+        gang = Gang(f"{key_of(name).unique}/x", (Role("member", Sizes((1,)), SHAPE),))
+        planner.settle(key_of(name), (Venture(gang, ((replace(numbered, uid=name, index=index),),)),), None)
+    assert [departure.berths[0].rank for departure in planner.plan()] == [5, -1]
+
+
 def test_a_pod_lost_on_the_way_is_lost_when_the_others_have_landed():
     planner = make_planner(4)
     settle(planner, "a", 4)
@@ -153,3 +171,80 @@ def test_ventures_that_are_gone_are_forgotten(first):
     planner.settle(key_of(first), (), None)
     assert [party.key for party in planner.parties.values()] == [key_of("ba"["ab".index(first)])]
     assert set(planner.explain()) == {key_of("ba"["ab".index(first)])}
+
+
+def test_gangs_that_start_together_do_so_although_one_of_them_changes_or_goes_and_comes_back():
+    planner = make_planner(0)
+    word = Together("both", 2)
+    for name in "ab":
+        settle(planner, name, 2, together=word)
+    settle(planner, "a", 3, together=word)
+    planner.settle(key_of("b"), (), None)
+    planner.put_nodes([Node("n1", {GPU: 8000})])
+    assert planner.plan() == [], "a waits for b, whether b was ever here or not"
+    settle(planner, "b", 2, together=word)
+    (departure,) = planner.plan()
+    assert (len(departure.numbers), len(departure.berths)) == (2, 5)
+
+
+def test_one_that_leaves_its_group_starts_alone_and_the_others_wait_for_another():
+    planner = make_planner(8)
+    planner.loop.open_node(0, open_=False)
+    for name in "ab":
+        settle(planner, name, 2, together=Together("both", 2))
+    settle(planner, "a", 2)
+    planner.loop.open_node(0, open_=True)
+    assert [each.keys for each in planner.plan()] == [(key_of("a"),)]
+    settle(planner, "c", 2, together=Together("both", 2))
+    assert [set(each.keys) for each in planner.plan()] == [{key_of("b"), key_of("c")}]
+
+
+def count_reachable(root):
+    """Objects that something holds on to, numbers aside."""
+    seen, open_ = {id(root)}, [root]
+    while open_:
+        for each in gc.get_referents(open_.pop()):
+            if id(each) not in seen and not isinstance(each, int | type) and type(each).__name__ != "module":
+                seen.add(id(each))
+                open_.append(each)
+    return len(seen)
+
+
+def run_through(planner, numbers):
+    """Pairs that start together, singles, some that are refused, some that go before they start."""
+    for number in numbers:
+        planner.at(number * 10_000_000)
+        settle(planner, f"g{number}", 2, together=Together(f"w{number // 2}", 2) if number % 4 < 2 else None)
+        for departure in planner.plan():
+            if number % 8 == 7:
+                planner.turn_back(departure.numbers[0], "no")
+                planner.settle(key_of(f"g{number}"), (), None)
+                continue
+            for each in departure.numbers:
+                planner.land(each)
+            for berth in departure.berths:
+                planner.lose_pod(berth.uid)
+
+
+def test_gangs_that_have_come_and_gone_leave_nothing():
+    planner = make_planner(8)
+    run_through(planner, range(1_200))  # what is kept of the latest thousand is full by then
+    before = count_reachable(planner)
+    run_through(planner, range(1_200, 5_000))
+    assert planner.parties == {}
+    assert count_reachable(planner) <= before + 50
+
+
+def test_a_gang_of_twenty_thousand_is_planned_and_its_rest_is_counted():
+    planner = make_planner(*[8] * 2_500)
+    settle(planner, "big", 20_000)
+    (departure,) = planner.plan()
+    assert Counter(berth.node for berth in departure.berths) == {f"n{at}": 8 for at in range(2_500)}
+    assert [berth.rank for berth in departure.berths] == list(range(20_000))
+    room = {f"n{at}": {GPU: 8_000} for at in range(2_500)}
+    need = {berth.uid: {GPU: 1_000} for berth in departure.berths}
+    assert find_short(departure.berths, room, need) == ""
+    room["n77"] = {GPU: 7_000}
+    assert "n77" in find_short(departure.berths, room, need)
+    planner.turn_back(departure.numbers[0], "no")
+    assert free(planner) == [8] * 2_500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from kube_objects import NATIVE, gang, key_of, members, node, pod
+from kube_objects import NATIVE, gang, key_of, members, node, pod, read
 
 from phalanx.frontends.kube.gang_view import Dialect, MemberPhase
 from phalanx.frontends.kube.mirror import Mirror
@@ -75,11 +75,44 @@ def test_signs_of_life_are_no_news(mirror):
 def test_it_has_seen_everything_when_every_kind_was_listed_or_is_absent():
     woken = []
     mirror = Mirror("phalanx", lambda: woken.append(1))
-    for sight in (mirror.pods, mirror.nodes, mirror.priorities, mirror.claims, mirror.volumes, mirror.storage):
-        sight.replace_all([])
+    first, *others = mirror.sights.values()
+    for sight in others:
+        sight.note_absent()
     assert not mirror.is_synced
     woken.clear()
-    for sight in mirror.groups.values():
-        sight.note_absent()
+    first.replace_all([])
     assert mirror.is_synced
     assert woken, "also by lists in which there is nothing"
+
+
+def namespace(name="team", *, labels=None, **more):
+    own = {"kubernetes.io/metadata.name": name}
+    found = {"kind": "Namespace", "metadata": {"name": name, "labels": {**own, **(labels or {})}, **more}}
+    return read(found)
+
+
+def test_a_namespace_that_is_being_deleted_holds_its_pods_and_no_others(mirror):
+    mirror.pods.note(pod("other", meta={"namespace": "elsewhere"}), deleted=False)
+    mirror.referred.namespaces.note(namespace(), deleted=False)
+    mirror.hand_over()
+    going = namespace(resourceVersion="8", deletionTimestamp="2026-01-01T00:00:00Z")
+    mirror.referred.namespaces.note(going, deleted=False)
+    assert mirror.hand_over().gangs == {key_of(NATIVE)}
+    assert phases(mirror) == [MemberPhase.HELD] * 2
+    (blocker, *_) = mirror.look_at(key_of(NATIVE)).blockers
+    assert (type(blocker).__name__, blocker.field) == ("NotYet", "metadata.namespace")
+    mirror.referred.namespaces.note(going, deleted=True)
+    assert phases(mirror) == [MemberPhase.WAITING] * 2, "another one of that name"
+
+
+def test_labels_of_namespaces_are_known_and_whoever_selects_by_them_is_looked_at_again(mirror):
+    term = {"labelSelector": {}, "topologyKey": "zone", "namespaceSelector": {"matchLabels": {"tier": "one"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    mirror.pods.note(pod("near", affinity=affinity), deleted=False)
+    mirror.referred.namespaces.note(namespace("elsewhere"), deleted=False)
+    mirror.hand_over()
+    mirror.referred.namespaces.note(namespace("elsewhere", labels={"tier": "one"}, resourceVersion="8"), deleted=False)
+    assert mirror.surrounding.namespace_labels["elsewhere"]["tier"] == "one"
+    assert {key.name for key in mirror.hand_over().gangs} == {"near"}
+    mirror.referred.namespaces.note(namespace("elsewhere", labels={"tier": "one"}, resourceVersion="9"), deleted=False)
+    assert not mirror.hand_over(), "the same labels are no news"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 
@@ -14,16 +15,23 @@ from phalanx.cli.failure import CommandFailure
 @click.option("--scheduler-name", default="phalanx", show_default=True, metavar="NAME", help="What pods call it.")
 @click.option("--image", default="phalanx:latest", show_default=True, metavar="IMAGE", help="What the replicas run.")
 @click.option("--replicas", default=2, show_default=True, type=click.IntRange(1, 9), help="One leads.")
-def install(namespace: str, scheduler_name: str, image: str, replicas: int) -> None:
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Settings to run with.")
+def install(namespace: str, scheduler_name: str, image: str, replicas: int, config: Path | None) -> None:
     """Print everything that it needs in a cluster.
 
     \b
     phalanx kube install | kubectl apply -f -
     phalanx kube install | kubectl delete -f -
     """
+    from phalanx.frontends.kube.kube_settings import KubeSettingsError, read_settings
     from phalanx.frontends.kube.manifests import KubeInstallation, list_manifests
 
-    _print_all(list_manifests(KubeInstallation(namespace, scheduler_name, image, replicas)))
+    try:
+        read_settings(config)  # here, where somebody looks, and not in a container that ends
+    except KubeSettingsError as bad:
+        raise CommandFailure(str(bad)) from bad
+    settings = config.read_text(encoding="utf-8") if config is not None else ""
+    _print_all(list_manifests(KubeInstallation(namespace, scheduler_name, image, replicas, settings)))
 
 
 @click.command(name="fake-nodes")

@@ -31,6 +31,8 @@ from phalanx.frontends.kube.objects.pod import Pod
 EPOCH: Final = "phalanx.dev/epoch"
 RANK: Final = "phalanx.dev/rank"
 _SILENT_NAP_S: Final = 0.2
+#: The cause of a refused eviction that is not for now, but for as long as a gang is not whole.
+_BUDGET: Final = "DisruptionBudget"
 #: What a write to a pod that is gone, or is another one of that name, is answered with.
 _IS_ANOTHER: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -125,7 +127,7 @@ class Binder:
         metadata: dict[str, object] = {"name": berth.name, "namespace": berth.namespace, "uid": berth.uid}
         if version:
             metadata["resourceVersion"] = version
-        if len(flight.berths) > 1:
+        if berth.rank >= 0:
             metadata["annotations"] = {RANK: str(berth.rank)}
         tree = {
             "apiVersion": "v1",
@@ -198,12 +200,25 @@ class Binder:
             except ApiRefusedError as refused:
                 if refused.code in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                     return  # it is gone, or is another one of that name
+                if _BUDGET in refused.causes and await self._delete(berth):
+                    return
                 self._tell("eviction-refused", pod=f"{berth.namespace}/{berth.name}", says=refused.words)
                 await asyncio.sleep(refused.retry_after_s or NAP_LAST_S)
             except ApiSilentError:
                 await asyncio.sleep(_SILENT_NAP_S)
             else:
                 return
+
+    async def _delete(self, berth: Berth) -> bool:
+        """A budget protects what works; part of a gang does no work, and would hold room for ever."""
+        tree = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": berth.uid}}
+        try:
+            await self._api.call("DELETE", berth.path, tree)
+        except ApiRefusedError as refused:
+            return refused.code in _IS_ANOTHER
+        except ApiSilentError:
+            return False
+        return True
 
     async def fence(self, berth: Berth) -> Word:
         """Make every binding of a pod that may still be on its way too old, and look at what it is then."""

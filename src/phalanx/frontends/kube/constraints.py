@@ -43,11 +43,15 @@ class Surrounding:
 
     storage: Storage = field(default_factory=Storage)
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by namespace
+    namespaces_going: frozenset[str] = frozenset()  # those that are being deleted
 
 
 def find_shape(pod: Pod, surrounding: Surrounding) -> tuple[PodShape | None, tuple[Remark, ...]]:
     """The shape of a pod and what is to be said about it; without a shape if its amounts cannot be read."""
     remarks: list[Remark] = []
+    if pod.metadata.namespace in surrounding.namespaces_going:
+        # No binding would be taken, and its pods go one after the other.
+        remarks.append(NotYet("metadata.namespace", "is being deleted", "create it in another one"))
     demand = find_demand(pod)
     constraints = find_constraints(pod, surrounding, remarks)
     if not isinstance(demand, PodDemand):

@@ -27,17 +27,7 @@ from phalanx.frontends.kube.kube_clock import KubeClock, read_stamp_us
 from phalanx.frontends.kube.kube_planner import Departure, KubePlanner
 from phalanx.frontends.kube.kube_settings import KubeSettings
 from phalanx.frontends.kube.leadership import Leadership
-from phalanx.frontends.kube.mirror import (
-    CLAIMS,
-    GROUPS,
-    NODES,
-    PODS,
-    PRIORITIES,
-    STORAGE,
-    VOLUMES,
-    Mirror,
-    Sightings,
-)
+from phalanx.frontends.kube.mirror import Mirror, Sightings
 from phalanx.frontends.kube.surveying import MirrorSurveyor
 from phalanx.frontends.kube.taking_over import Findings, take_over
 
@@ -46,6 +36,9 @@ _TELL_GAP_S: Final = 0.2
 #: How many times as long as working out reasons takes nobody works them out again.
 _TELL_PART: Final = 10
 _WAIT_MOST_S: Final = 30.0
+#: A pass of this length is followed by a pause as long as itself, up to the other.
+_PASS_LONG_S: Final = 0.02
+_GAP_MOST_S: Final = 0.5
 #: How long the end waits for gangs that are being bound; a pod is given half a minute to end.
 _LAND_S: Final = 5.0
 
@@ -116,17 +109,7 @@ class Controller:
                     await self.shelf.clear()
 
     def _start_reflectors(self) -> None:
-        mirror = self.mirror
-        pairs: list[tuple[Any, Any]] = [
-            (PODS, mirror.pods),
-            (NODES, mirror.nodes),
-            (PRIORITIES, mirror.priorities),
-            (CLAIMS, mirror.claims),
-            (VOLUMES, mirror.volumes),
-            (STORAGE, mirror.storage),
-            *((kind, mirror.groups[dialect]) for dialect, kind in GROUPS.items()),
-        ]
-        for kind, sight in pairs:
+        for kind, sight in self.mirror.sights.items():
             reflector: Reflector[Any] = Reflector(self.api, kind, sight, self._tell_kind)
             self._spawn(reflector.run())
 
@@ -169,8 +152,14 @@ class Controller:
         self._spawn(self._clear_shelf())
         while True:
             self._wake.clear()
+            began_us = self._clock.boot_us()
             self._pass()
+            took_s = (self._clock.boot_us() - began_us) / 1e6
             await self._wait()
+            if took_s > _PASS_LONG_S:
+                # Half of the time is for listening and binding: of a gang of thousands whose pods come one by one, each
+                # would else be a look at all of them.
+                await asyncio.sleep(min(took_s, _GAP_MOST_S))
 
     async def _wait(self) -> None:
         planner = self.planner
@@ -304,7 +293,7 @@ class Controller:
         judged = await flying
         took_ms = (self._clock.now_us() - began_us) // 1_000
         planner.at(self._clock.now_us())
-        self._aloft.subtract(flight.keys)
+        self._aloft -= Counter(flight.keys)  # which keeps nothing of those that are at zero
         keys = set(flight.keys)
         if judged.course is Course.LAND:
             for number in numbers:

@@ -8,6 +8,8 @@ first round after it is back decides.
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +22,10 @@ from phalanx.frontends.kube.gang_view import Dialect, GangKey
 #: A round that was answered and did not finish is repeated after this, and then after twice as long, up to the last.
 NAP_FIRST_S: Final = 0.05
 NAP_LAST_S: Final = 1.0
+#: A longer plan is packed: a ConfigMap holds a megabyte, and of 20,000 members there are two and a half to say.
+PLAIN_BYTES_MOST: Final = 100_000
+_PACKED: Final = "zlib:"
+_UNPACKED_BYTES_MOST: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Berth:
     node: str
     gang: str  # the engine's name of the gang that it is part of
     role: str = ""
-    rank: int = 0
+    rank: int = -1  # in its gang; -1 if it has none
 
     @property
     def path(self) -> str:
@@ -149,14 +155,27 @@ class Intent(msgspec.Struct, frozen=True):
     epoch: int
     deadline_s: float
     gangs: tuple[_KeyText, ...]
-    members: tuple[tuple[str, str, str, str, str, str, int], ...]
+    # A column for each field of a berth: members are alike, and column by column a plan packs a third better.
+    members: tuple[
+        tuple[str, ...],
+        tuple[str, ...],
+        tuple[str, ...],
+        tuple[str, ...],
+        tuple[str, ...],
+        tuple[str, ...],
+        tuple[int, ...],
+    ]
 
 
 def write_intent(flight: Flight, epoch: int) -> str:
-    """As text."""
+    """As text: JSON, which people can read, or the same packed where it would not fit into one object."""
     gangs = tuple(_KeyText(key.dialect.value, key.namespace, key.name) for key in flight.keys)
-    members = tuple((b.namespace, b.name, b.uid, b.node, b.gang, b.role, b.rank) for b in flight.berths)
-    return msgspec.json.encode(Intent(epoch, round(flight.deadline_s, 3), gangs, members)).decode()
+    rows = [(b.namespace, b.name, b.uid, b.node, b.gang, b.role, b.rank) for b in flight.berths]
+    columns: Any = tuple(zip(*rows, strict=True))
+    text = msgspec.json.encode(Intent(epoch, round(flight.deadline_s, 3), gangs, columns))
+    if len(text) <= PLAIN_BYTES_MOST:
+        return text.decode()
+    return _PACKED + b64encode(zlib.compress(text)).decode()
 
 
 def read_intent(text: str) -> Flight | None:
@@ -164,8 +183,15 @@ def read_intent(text: str) -> Flight | None:
     if not text:
         return None
     try:
-        said = msgspec.json.decode(text, type=Intent)
+        plain = _unpack(text.removeprefix(_PACKED)) if text.startswith(_PACKED) else text
+        said = msgspec.json.decode(plain, type=Intent)
         keys = tuple(GangKey(Dialect(each.dialect), each.namespace, each.name) for each in said.gangs)
-    except (msgspec.DecodeError, ValueError):
+        berths = tuple(Berth(*each) for each in zip(*said.members, strict=True))
+    except (msgspec.DecodeError, ValueError, zlib.error):
         return None
-    return Flight(keys, tuple(Berth(*each) for each in said.members), said.deadline_s, {})
+    return Flight(keys, berths, said.deadline_s, {})
+
+
+def _unpack(text: str) -> bytes:
+    # Bounded: whoever may write our objects could else have us unpack a text of any length.
+    return zlib.decompressobj().decompress(b64decode(text, validate=True), _UNPACKED_BYTES_MOST)

@@ -190,7 +190,8 @@ class KubePlanner:
         for party in waiting:
             venture = wanted.pop(party.venture.gang.name, None)
             if venture is None:
-                self.loop.cancel(party.number)
+                # Not with those that were to start with it: whether they still wait for it is for their own views.
+                self.loop.cancel(party.number, alone=True)
                 self._forget(party)
             elif venture.gang == party.venture.gang:
                 party.venture = venture  # other pods, the same question
@@ -316,6 +317,8 @@ class KubePlanner:
         self._by_uid.update(dict.fromkeys(party.seats, party))
 
     def _forget(self, party: Party) -> None:
+        """Its number means nobody any more."""
+        self.state.forget_ended(party.number)
         self.parties.pop(party.number, None)
         same = self._by_key.get(party.key, {})
         same.pop(party.number, None)
@@ -338,12 +341,16 @@ class KubePlanner:
         berths: list[Berth] = []
         members: list[PodMember] = []
         for party in parties:
-            gang = party.venture.gang
+            gang, first = party.venture.gang, len(berths)
+            is_alone = sum(map(len, party.venture.members)) == 1
             for role, some in zip(gang.roles, party.venture.members, strict=True):
                 for member in some:
                     node = party.seats[member.uid][1]
                     place = party.key.namespace, member.name, member.uid, node
-                    berths.append(Berth(*place, gang=gang.name, role=role.name, rank=len(berths)))
+                    # By its place among all, in each gang from 0 on. One that starts by itself, as for a member
+                    # that was lost, has the number that its framework gave it, if any.
+                    rank = member.index if is_alone else len(berths) - first
+                    berths.append(Berth(*place, gang=gang.name, role=role.name, rank=rank))
                     members.append(member)
         numbers, keys = tuple(party.number for party in parties), tuple(party.key for party in parties)
         return Departure(numbers, keys, tuple(berths), tuple(members))

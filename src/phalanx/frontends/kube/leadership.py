@@ -71,9 +71,21 @@ class Leadership:
         """Let the next one begin at once."""
         if not self.is_good():
             return
+        try:
+            await self._give_up()
+        except ApiRefusedError as refused:
+            # A renewal that was broken off by the end may have been done all the same.
+            if refused.code != HTTPStatus.CONFLICT or not await self._is_still_ours():
+                raise
+            await self._give_up()
+
+    async def _give_up(self) -> None:
         self._good_until_us = 0
-        self._tree["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": _LEASE_S_MIN}
-        await self._api.call("PUT", f"{self._path}/{self._name}", self._tree)
+        tree = {
+            **self._tree,
+            "spec": {**self._tree["spec"], "holderIdentity": "", "leaseDurationSeconds": _LEASE_S_MIN},
+        }
+        await self._api.call("PUT", f"{self._path}/{self._name}", tree)
 
     # ---- behind
 

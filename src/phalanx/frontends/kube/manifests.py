@@ -6,6 +6,7 @@ right to it does nothing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,10 @@ _GROUP_KINDS: Final = (
     "scheduling.volcano.sh",
 )
 _PORT: Final = 8080
+_SETTINGS_FOLDER: Final = "/etc/phalanx"
+_SETTINGS_FILE: Final = "settings.yaml"
+#: Whom the image runs as, too (Dockerfile).
+USER: Final = 65_532
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class KubeInstallation:
     scheduler: str = "phalanx"
     image: str = "phalanx:latest"
     replicas: int = 2
+    settings: str = ""  # the text of a settings file, if there is one
 
 
 def list_manifests(chosen: KubeInstallation) -> list[dict[str, Any]]:
@@ -38,6 +44,7 @@ def list_manifests(chosen: KubeInstallation) -> list[dict[str, Any]]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": chosen.namespace}},
         _object("v1", "ServiceAccount", chosen),
         *list_rights(chosen),
+        *([_settings(chosen)] if chosen.settings else []),
         _deployment(chosen),
         _object(
             "v1",
@@ -59,12 +66,14 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
     subject = {"kind": "ServiceAccount", "name": chosen.scheduler, "namespace": chosen.namespace}
     cluster_rules = [
         # Sight.
-        _rule("", ("pods", "nodes", "persistentvolumeclaims", "persistentvolumes"), _LOOK),
+        _rule("", ("pods", "nodes", "namespaces", "persistentvolumeclaims", "persistentvolumes"), _LOOK),
         _rule("storage.k8s.io", ("storageclasses",), _LOOK),
         _rule("scheduling.k8s.io", ("priorityclasses",), _LOOK),
         *(_rule(group, ("podgroups",), _LOOK) for group in _GROUP_KINDS),
         # Binding, and undoing what cannot be completed.
         _rule("", ("pods/binding", "pods/eviction"), ("create",)),
+        # The same where a budget for disruptions would keep a part of a gang for ever.
+        _rule("", ("pods",), ("delete",)),
         # An annotation that makes a binding of somebody who led before us too old.
         _rule("", ("pods",), ("patch",)),
         # Conditions and events.
@@ -102,12 +111,27 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
     ]
 
 
+def _settings(chosen: KubeInstallation) -> dict[str, Any]:
+    return _object("v1", "ConfigMap", chosen, data={_SETTINGS_FILE: chosen.settings})
+
+
 def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - inside the container
+    # Certificates of a client are read by way of a file.
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    args = ["kube", "run", "--scheduler-name", chosen.scheduler, "--listen", f"0.0.0.0:{_PORT}"]
+    annotations = {}
+    if chosen.settings:
+        args += ["--config", f"{_SETTINGS_FOLDER}/{_SETTINGS_FILE}"]
+        mounts.append({"name": "settings", "mountPath": _SETTINGS_FOLDER})
+        volumes.append({"name": "settings", "configMap": {"name": chosen.scheduler}})
+        # Settings are read once: where they differ, whoever applies the manifests again gets new replicas.
+        annotations = {"phalanx.dev/settings": hashlib.sha256(chosen.settings.encode()).hexdigest()[:16]}
     probe = {"path": "/healthz", "port": _PORT}
     container = {
         "name": "scheduler",
         "image": chosen.image,
-        "args": ["kube", "run", "--scheduler-name", chosen.scheduler, "--listen", f"0.0.0.0:{_PORT}"],
+        "args": args,
         "ports": [{"name": "metrics", "containerPort": _PORT}],
         "livenessProbe": {"httpGet": probe, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},
@@ -116,18 +140,17 @@ def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
-            "runAsUser": 65_532,
+            "runAsUser": USER,
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        # Certificates of a client are read by way of a file.
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - inside the container
+        "volumeMounts": mounts,
     }
     pod = {
         "serviceAccountName": chosen.scheduler,
         "priorityClassName": "system-cluster-critical",
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": volumes,
     }
     return _object(
         "apps/v1",
@@ -136,7 +159,7 @@ def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
         spec={
             "replicas": chosen.replicas,
             "selector": {"matchLabels": _labels(chosen)},
-            "template": {"metadata": {"labels": _labels(chosen)}, "spec": pod},
+            "template": {"metadata": {"labels": _labels(chosen), "annotations": annotations}, "spec": pod},
         },
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -18,27 +18,24 @@ from phalanx.frontends.kube.expressing import names_nodes
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, PodMember
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
-from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
-from phalanx.frontends.kube.objects.node import NodeObject, PriorityClass, StorageClass, Volume, VolumeClaim
+from phalanx.frontends.kube.objects.node import NodeObject
 from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.quantities import engine_amount
+from phalanx.frontends.kube.referred import Referred
 from phalanx.frontends.kube.requests import PodDemand, find_demand
+from phalanx.frontends.kube.sights import KindSight, Name
 from phalanx.frontends.kube.translating import choose_membership, group_key, translate_gang
-from phalanx.frontends.kube.volume_rules import Storage
-
-T = TypeVar("T", bound=Narrow)
 
 PODS: Final = WatchedKind("pods", "/api/v1/pods", Pod)
 NODES: Final = WatchedKind("nodes", "/api/v1/nodes", NodeObject)
-PRIORITIES: Final = WatchedKind("priorityclasses", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClass)
-CLAIMS: Final = WatchedKind("persistentvolumeclaims", "/api/v1/persistentvolumeclaims", VolumeClaim)
-VOLUMES: Final = WatchedKind("persistentvolumes", "/api/v1/persistentvolumes", Volume)
-STORAGE: Final = WatchedKind("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", StorageClass)
 #: The gang objects of each dialect that has any.
 GROUPS: Final[Mapping[Dialect, WatchedKind[Any]]] = {
     Dialect.NATIVE: WatchedKind(
-        "podgroups.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1beta1/podgroups", NativePodGroup
+        "podgroups.scheduling.k8s.io",
+        "/apis/scheduling.k8s.io/v1beta1/podgroups",
+        NativePodGroup,
+        older=("/apis/scheduling.k8s.io/v1alpha2/podgroups",),  # of 1.36, and gone in 1.37
     ),
     Dialect.SCHEDULER_PLUGINS: WatchedKind(
         "podgroups.scheduling.x-k8s.io", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", PluginsPodGroup
@@ -52,8 +49,6 @@ GROUPS: Final[Mapping[Dialect, WatchedKind[Any]]] = {
 }
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-
-Name = tuple[str, str]  # namespace and name
 
 
 @dataclass(slots=True)
@@ -69,57 +64,6 @@ class Sightings:
         return bool(self.gangs or self.nodes or self.tenants or self.gone)
 
 
-class KindSight(Generic[T]):
-    """All objects of one kind, for a reflector to tell of."""
-
-    def __init__(
-        self, take: Callable[[Name, T | Unreadable | None, T | Unreadable | None], None], on_sync: Callable[[], None]
-    ) -> None:
-        """`take` is called with the name, what was there and what is there now."""
-        self.objects: dict[Name, T | Unreadable] = {}
-        self.is_synced = self.is_absent = False
-        self._take, self._on_sync = take, on_sync
-
-    def replace_all(self, objects: list[T | Unreadable]) -> None:
-        """What is not among them is gone: nobody will tell of that again."""
-        there = {_name_of(each): each for each in objects}
-        for name in [name for name in self.objects if name not in there]:
-            self._take(name, self.objects.pop(name), None)
-        for name, each in there.items():
-            self._put(name, each)
-        self.is_synced, self.is_absent = True, False
-        self._on_sync()  # also of an empty list, which makes no change
-
-    def note(self, object_: T | Unreadable, *, deleted: bool) -> None:
-        """One change. The same may be told twice."""
-        name = _name_of(object_)
-        if deleted:
-            self._take(name, self.objects.pop(name, None), None)
-        else:
-            self._put(name, object_)
-
-    def note_absent(self) -> None:
-        """Its kind is not served; if it was, all of them are gone."""
-        self.replace_all([])
-        self.is_absent = True
-
-    def _put(self, name: Name, object_: T | Unreadable) -> None:
-        old = self.objects.get(name)
-        self.objects[name] = object_
-        if old is None or _metadata_of(old).resource_version != _metadata_of(object_).resource_version:
-            self._take(name, old, object_)
-
-
-def _name_of(object_: Narrow | Unreadable) -> Name:
-    metadata = _metadata_of(object_)
-    return metadata.namespace, metadata.name
-
-
-def _metadata_of(object_: Any) -> Metadata:
-    found: Metadata = object_.metadata  # every kind that is watched has it
-    return found
-
-
 class Mirror:
     """The cluster as we were told."""
 
@@ -129,10 +73,7 @@ class Mirror:
         self._on_change = on_change
         self.pods: KindSight[Pod] = KindSight(self._take_pod, on_change)
         self.nodes: KindSight[NodeObject] = KindSight(self._take_node, on_change)
-        self.priorities: KindSight[PriorityClass] = KindSight(lambda *_: None, on_change)
-        self.claims: KindSight[VolumeClaim] = KindSight(self._take_storage, on_change)
-        self.volumes: KindSight[Volume] = KindSight(self._take_storage, on_change)
-        self.storage: KindSight[StorageClass] = KindSight(self._take_storage, on_change)
+        self.referred = Referred(self._read_again, on_change)
         self.groups: dict[Dialect, KindSight[NativePodGroup | PluginsPodGroup | VolcanoPodGroup]] = {
             dialect: KindSight(self._group_taker(dialect), on_change) for dialect in GROUPS
         }
@@ -142,15 +83,23 @@ class Mirror:
         self._tenants: dict[str, dict[str, Name]] = {}  # by node: who is on it, by uid
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
-        self._surrounding: Surrounding | None = None
 
     # ---- what is asked
 
     @property
     def is_synced(self) -> bool:
         """Whether everything has been listed once."""
-        sights: list[KindSight[Any]] = [self.pods, self.nodes, self.priorities, self.claims, self.volumes, self.storage]
-        return all(each.is_synced for each in (*sights, *self.groups.values()))
+        return all(each.is_synced for each in self.sights.values())
+
+    @property
+    def sights(self) -> dict[WatchedKind[Any], KindSight[Any]]:
+        """Everything that has to be watched, and who is to be told of it."""
+        return {
+            PODS: self.pods,
+            NODES: self.nodes,
+            **self.referred.sights,
+            **{kind: self.groups[dialect] for dialect, kind in GROUPS.items()},
+        }
 
     def list_gangs(self) -> set[GangKey]:
         """Every gang of which there is something."""
@@ -220,19 +169,12 @@ class Mirror:
     @property
     def priority_by_class(self) -> dict[str, int]:
         """Priorities by the name of their class."""
-        found = self.priorities.objects.items()
-        return {name: each.value for (_, name), each in found if isinstance(each, PriorityClass)}
+        return self.referred.priority_by_class
 
     @property
     def surrounding(self) -> Surrounding:
         """What pods refer to."""
-        if self._surrounding is None:
-            claims = {name: each for name, each in self.claims.objects.items() if isinstance(each, VolumeClaim)}
-            volumes = {name: each for (_, name), each in self.volumes.objects.items() if isinstance(each, Volume)}
-            found = self.storage.objects.items()
-            classes = {name: each for (_, name), each in found if isinstance(each, StorageClass)}
-            self._surrounding = Surrounding(Storage(claims, volumes, classes))
-        return self._surrounding
+        return self.referred.surrounding
 
     # ---- what we know before we are told
 
@@ -327,11 +269,11 @@ class Mirror:
         shapes = (self.read(pod).shape for pod in waiting)
         return any(shape is not None and names_nodes(shape) for shape in shapes)
 
-    def _take_storage(self, *_: object) -> None:
-        self._surrounding = None
+    def _read_again(self, is_meant: Callable[[Pod], bool]) -> None:
+        """Of what waiting pods refer to something has changed."""
         for name, key in self._gang_by_name.items():
             pod = self.find_pod(name)
-            if pod is not None and pod.spec.volumes and not pod.spec.node_name:
+            if pod is not None and not pod.spec.node_name and is_meant(pod):
                 self._members.pop(pod.metadata.uid, None)
                 self.changes.gangs.add(key)
         self._on_change()

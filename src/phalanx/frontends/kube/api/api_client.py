@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
@@ -33,18 +33,37 @@ _WORDS_CHARS_MAX: Final = 1_000
 class ApiRefusedError(Exception):
     """The API server's answer is no, and nothing has changed."""
 
-    def __init__(self, call: str, code: int, reason: str, words: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        call: str,
+        code: int,
+        reason: str,
+        words: str,
+        retry_after_s: float | None = None,
+        causes: Sequence[str] = (),
+    ) -> None:
+        """`causes`: words of the API for why, where one code means several things."""
         super().__init__(f"{call}: {code} {reason}: {words}")
         self.code, self.reason, self.words, self.retry_after_s = code, reason, words, retry_after_s
+        self.causes = tuple(causes)
 
 
 class ApiSilentError(Exception):
     """No answer, or one that says nothing of what was done (5xx): the call may have happened or not."""
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: tuple[_Cause, ...] | None = None
+
+
 class _StatusWords(msgspec.Struct):
     reason: str = ""
     message: str = ""
+    details: _Details | None = None
 
 
 class ApiClient:
@@ -143,7 +162,7 @@ class ApiClient:
         self, method: str, path: str, tree: object, kind: str, query: Mapping[str, object] | None
     ) -> bytes:
         if method != "GET":
-            self.writes[f"{method} {path.rpartition('/')[2] if tree is not None else ''}"] += 1
+            self.writes[f"{method} {find_target(path)}"] += 1
         body = b"" if tree is None else msgspec.json.encode(tree)
         asked = f"?{urlencode({key: _spell(value) for key, value in query.items()})}" if query else ""
         token = self.access.find_token()
@@ -158,6 +177,15 @@ class ApiClient:
             "",
         ]
         return "\r\n".join(head).encode("ascii") + body
+
+
+def find_target(path: str) -> str:
+    """What kind of thing a path is of: its subresource, else its kind; never a name, of which there is no end."""
+    # /api/v1 or /apis/GROUP/VERSION, then a namespace if it is in one, then kind, name and subresource.
+    parts = path.strip("/").split("/")[2 if path.startswith("/api/") else 3 :]
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return parts[2] if len(parts) > 2 else parts[0]
 
 
 def _tell_lost(lost: BaseException, else_: str) -> str:
@@ -180,7 +208,8 @@ def _check(call: str, code: int, body: bytes, headers: Mapping[str, str]) -> Non
         raise ApiSilentError(f"{call}: {code} {said.reason}: {said.message[:_WORDS_CHARS_MAX]}")
     after = headers.get("retry-after", "")
     retry_after_s = float(after) if after.isdigit() else None
-    raise ApiRefusedError(call, code, said.reason, said.message[:_WORDS_CHARS_MAX], retry_after_s)
+    causes = [each.reason for each in said.details.causes or ()] if said.details is not None else []
+    raise ApiRefusedError(call, code, said.reason, said.message[:_WORDS_CHARS_MAX], retry_after_s, causes)
 
 
 def decode_any(body: bytes) -> Any:

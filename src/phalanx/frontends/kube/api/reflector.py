@@ -26,7 +26,7 @@ _STALL_S: Final = 130.0
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_LAST_S: Final = 5.0
 #: How often a kind that is not served is looked for again.
-_ABSENT_S: Final = 10.0
+ABSENT_S: Final = 10.0
 
 
 class TooOldError(Exception):
@@ -40,6 +40,7 @@ class WatchedKind(Generic[T]):
     name: str
     path: str
     decoded_as: type[T]
+    older: tuple[str, ...] = ()  # paths of earlier versions, for servers that do not serve this one
 
 
 class Sight(Protocol[T]):
@@ -62,10 +63,18 @@ class Reflector(Generic[T]):
     """Of one kind."""
 
     def __init__(
-        self, api: ApiClient, kind: WatchedKind[T], sight: Sight[T], tell: Callable[[str, str, str], None]
+        self,
+        api: ApiClient,
+        kind: WatchedKind[T],
+        sight: Sight[T],
+        tell: Callable[[str, str, str], None],
+        *,
+        absent_s: float = ABSENT_S,
     ) -> None:
         """`tell` is called with the kind, a word and a sentence when something went wrong that has not before."""
+        self._absent_s = absent_s
         self._api, self._kind, self._sight, self._tell = api, kind, sight, tell
+        self._path = kind.path
         self._version = ""
         self._said = ""
         # Its own: many of them are thrown out by one restart and must not come back at one instant.
@@ -101,7 +110,7 @@ class Reflector(Generic[T]):
             self._version = ""
             self._sight.note_absent()
             self._say("absent", f"{self._kind.name} is not served here")
-            return _ABSENT_S
+            return self._absent_s
         if refused.code == HTTPStatus.FORBIDDEN:
             self._say("forbidden", refused.words)
             return _BACKOFF_LAST_S
@@ -109,20 +118,31 @@ class Reflector(Generic[T]):
         return refused.retry_after_s or min(_BACKOFF_FIRST_S * 2 ** min(failures, 10), _BACKOFF_LAST_S)
 
     async def _list(self) -> None:
+        """Of the newest version that is served: asked each time, for a server may have been replaced by a newer one."""
+        *newer, oldest = self._kind.path, *self._kind.older
+        for path in newer:
+            try:
+                return await self._list_at(path)
+            except ApiRefusedError as refused:
+                if refused.code != HTTPStatus.NOT_FOUND:
+                    raise
+        return await self._list_at(oldest)
+
+    async def _list_at(self, path: str) -> None:
         found: list[T | Unreadable] = []
         more: dict[str, object] = {}
         while True:
-            body = await self._api.get(self._kind.path, limit=_PAGE, **more)
+            body = await self._api.get(path, limit=_PAGE, **more)
             page = decode_list(body, self._kind.decoded_as)
             if not page.resource_version:
-                raise ApiSilentError(f"list {self._kind.path}: {page.malformed[0].says if page.malformed else 'empty'}")
+                raise ApiSilentError(f"list {path}: {page.malformed[0].says if page.malformed else 'empty'}")
             found += page.items
             found += page.malformed
             if not page.more:
                 break
             more = {"continue": page.more}
         self.lists += 1
-        self._version = page.resource_version
+        self._path, self._version = path, page.resource_version
         self._sight.replace_all(found)
         self._say("", "")
 
@@ -133,7 +153,7 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": True,
             "timeoutSeconds": int(_WATCH_S * (0.75 + self._random.random() / 4)),
         }
-        async with self._api.stream(self._kind.path, _STALL_S, **query) as lines:
+        async with self._api.stream(self._path, _STALL_S, **query) as lines:
             async for line in lines:
                 self._take(line)
         self._say("", "")
@@ -144,9 +164,9 @@ class Reflector(Generic[T]):
             if seen.code in (HTTPStatus.GONE, HTTPStatus.INTERNAL_SERVER_ERROR):
                 # 500 is what some versions say when they have lost the thread.
                 raise TooOldError
-            raise ApiSilentError(f"watch {self._kind.path}: {seen.code} {seen.says}")
+            raise ApiSilentError(f"watch {self._path}: {seen.code} {seen.says}")
         if not seen.type:
-            raise ApiSilentError(f"watch {self._kind.path}: a line that cannot be read: {seen.says}")
+            raise ApiSilentError(f"watch {self._path}: a line that cannot be read: {seen.says}")
         if seen.object is not None:
             self._sight.note(seen.object, deleted=seen.type == "DELETED")
         # Opaque, and only ever handed back; after the object was taken, so that nothing is skipped.

@@ -57,6 +57,7 @@ class _ListMeta(Narrow, frozen=True):
 
 
 class _RawList(Narrow, frozen=True):
+    api_version: str = ""
     metadata: _ListMeta = _ListMeta()
     items: tuple[msgspec.Raw, ...] | None = None
 
@@ -90,7 +91,8 @@ def decode_list(data: bytes, kind: type[T]) -> ObjectList[T]:
         page = _list_decoder(kind)(data)
     except _UNREADABLE as bad:
         return _decode_one_by_one(data, kind, tell_unreadable(bad))
-    return ObjectList(page.items or (), (), page.metadata.resource_version, page.metadata.continue_)
+    items = _of_version(page.items or (), page.api_version)
+    return ObjectList(items, (), page.metadata.resource_version, page.metadata.continue_)
 
 
 def decode_line(line: bytes, kind: type[T]) -> WatchLine[T]:
@@ -132,7 +134,14 @@ def _decode_one_by_one(data: bytes, kind: type[T], why: str) -> ObjectList[T]:
     found = [decode_object(item, kind) for item in page.items or ()]
     good = tuple(item for item in found if not isinstance(item, Unreadable))
     bad = tuple(item for item in found if isinstance(item, Unreadable))
-    return ObjectList(good, bad, page.metadata.resource_version, page.metadata.continue_)
+    return ObjectList(_of_version(good, page.api_version), bad, page.metadata.resource_version, page.metadata.continue_)
+
+
+def _of_version(items: tuple[T, ...], version: str) -> tuple[T, ...]:
+    """Items of a list with the version of that list: those of Kubernetes' own kinds do not repeat it."""
+    if not version or not items or getattr(items[0], "api_version", version) == version:
+        return items
+    return tuple(msgspec.structs.replace(item, api_version=version) for item in items)
 
 
 def _decode_or(default: Any, data: bytes | msgspec.Raw, kind: type | None = None) -> Any:
@@ -152,7 +161,8 @@ def _list_decoder(kind: Any) -> Callable[[bytes], Any]:
     # Made per kind, once: a list of pods is decoded straight into pods, without a detour over its items.
     made = msgspec.defstruct(
         f"{kind.__name__}List",
-        [("metadata", _ListMeta, _ListMeta()), ("items", tuple[kind, ...] | None, None)],
+        [("api_version", str, ""), ("metadata", _ListMeta, _ListMeta()), ("items", tuple[kind, ...] | None, None)],
+        rename="camel",
         frozen=True,
         gc=False,
     )
