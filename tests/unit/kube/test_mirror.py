@@ -6,8 +6,12 @@ import msgspec
 import pytest
 from kube_objects import NATIVE, gang, key_of, members, node, pod
 
+from phalanx.frontends.kube.flights import RANK
 from phalanx.frontends.kube.gang_view import Dialect, MemberPhase
 from phalanx.frontends.kube.mirror import Mirror
+from phalanx.frontends.kube.objects.metadata import Condition
+from phalanx.frontends.kube.objects.pod import ContainerStatus
+from phalanx.frontends.kube.pod_members import make_member
 
 
 @pytest.fixture
@@ -83,3 +87,45 @@ def test_it_has_seen_everything_when_every_kind_was_listed_or_is_absent():
         sight.note_absent()
     assert mirror.is_synced
     assert woken, "also by lists in which there is nothing"
+
+
+def bound_as_assumed(mirror, **more):
+    """The watch's word of a binding: a newer version, the node, our annotation, a condition."""
+    first = members(NATIVE, 1)[0]
+    there = changed(first, "9", node_name="n0")
+    metadata = msgspec.structs.replace(there.metadata, annotations={**(first.metadata.annotations or {}), RANK: "0"})
+    said = (*(there.status.conditions or ()), Condition(type="PodScheduled", status="True"))
+    return msgspec.structs.replace(
+        there, metadata=metadata, status=msgspec.structs.replace(there.status, conditions=said, **more)
+    )
+
+
+def test_a_binding_that_comes_true_is_no_news_and_what_happens_to_the_pod_is(mirror):
+    mirror.look_at(key_of(NATIVE))
+    mirror.assume(("team", "g-0"), "uid-g-0", "n0")
+    mirror.hand_over()
+    mirror.pods.note(bound_as_assumed(mirror), deleted=False)
+    assert not mirror.hand_over()
+    mirror.pods.note(changed(bound_as_assumed(mirror), "10", priority=7), deleted=False)
+    assert mirror.hand_over().gangs == {key_of(NATIVE)}
+    resized = (ContainerStatus(name="main", allocated_resources={"cpu": "3"}),)
+    mirror.pods.note(changed(bound_as_assumed(mirror, container_statuses=resized), "11"), deleted=False)
+    assert mirror.hand_over().tenants == {"n0"}
+    assert mirror.sum_tenants("n0", lambda _: True)["cpu"] == 3000
+    mirror.pods.note(changed(bound_as_assumed(mirror, phase="Succeeded"), "12"), deleted=False)
+    assert mirror.hand_over().gone == ["uid-g-0"]
+
+
+def test_of_a_pod_that_waits_every_version_counts_since_it_is_bound_by_it(mirror):
+    before = mirror.look_at(key_of(NATIVE)).members[0]
+    mirror.pods.note(changed(members(NATIVE, 1)[0], "8"), deleted=False)
+    assert mirror.hand_over().gangs == {key_of(NATIVE)}
+    after = mirror.look_at(key_of(NATIVE)).members[0]
+    assert (before.resource_version, after.resource_version) == ("7", "8")
+
+
+def test_what_is_assumed_of_a_pod_is_what_would_be_read_of_it(mirror):
+    mirror.look_at(key_of(NATIVE))
+    mirror.assume(("team", "g-0"), "uid-g-0", "n0")
+    seen = mirror.look_at(key_of(NATIVE)).members[0]
+    assert seen == make_member(mirror.find_pod(("team", "g-0")), mirror.surrounding)

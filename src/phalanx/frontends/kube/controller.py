@@ -75,7 +75,6 @@ class Controller:
         self.terrain = Terrain(levels=settings.levels)
         self.views: dict[GangKey, GangView] = {}
         self._aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
-        self._deferred: set[GangKey] = set()  # those of them of which something changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._flights: set[asyncio.Task[None]] = set()  # of them those that bind a gang
         self._failed: asyncio.Future[None] | None = None
@@ -210,10 +209,9 @@ class Controller:
             planner.lose_pod(uid)
         for name in sorted(changes.tenants | changes.nodes):
             planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
-        for key in self._look_at(keys):
-            if self._aloft[key]:
-                self._deferred.add(key)
-            else:
+        # Of whoever is being bound every pod changes, and nobody decides: it is looked at when it has landed.
+        for key in self._look_at({key for key in keys if not self._aloft[key]}):
+            if not self._aloft[key]:
                 self._settle(key)
         for departure in planner.plan():
             self._depart(departure)
@@ -317,8 +315,7 @@ class Controller:
             # Whoever was evicted holds its seat until it is gone, and is nobody's party any more.
             self.mirror.changes.tenants |= {berth.node for berth in flight.berths}
             self._tell("undone", gang=flight.title, members=len(flight.berths), says=judged.says, took_ms=took_ms)
-        self.mirror.changes.gangs |= keys | (self._deferred & keys)
-        self._deferred -= keys
+        self.mirror.changes.gangs |= keys
         self._wake.set()
 
     async def _clear_shelf(self) -> None:

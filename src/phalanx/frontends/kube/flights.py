@@ -20,6 +20,9 @@ from phalanx.frontends.kube.gang_view import Dialect, GangKey
 #: A round that was answered and did not finish is repeated after this, and then after twice as long, up to the last.
 NAP_FIRST_S: Final = 0.05
 NAP_LAST_S: Final = 1.0
+#: What flights write on pods: which rank they have, and what makes every binding that is still on its way too old.
+RANK: Final = "phalanx.dev/rank"
+EPOCH: Final = "phalanx.dev/epoch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ here, so that a hundred events of one gang are one question.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -15,7 +15,8 @@ import msgspec
 from phalanx.frontends.kube.api.reflector import WatchedKind
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.expressing import names_nodes
-from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, PodMember
+from phalanx.frontends.kube.flights import EPOCH, RANK
+from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase, PodMember
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
@@ -52,6 +53,8 @@ GROUPS: Final[Mapping[Dialect, WatchedKind[Any]]] = {
 }
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+#: Of a pod's conditions the one that bears on what a bound pod takes.
+_RESIZING: Final = "PodResizePending"
 
 Name = tuple[str, str]  # namespace and name
 
@@ -242,7 +245,11 @@ class Mirror:
         if pod is None or pod.metadata.uid != uid or pod.spec.node_name:
             return
         self._assumed[uid] = node
-        self.pods.objects[name] = _at(pod, node)
+        there = self.pods.objects[name] = _at(pod, node)
+        known = self._members.get(uid)
+        if known is not None and known[0] == _version(pod) and known[1].phase is MemberPhase.WAITING:
+            # What it takes and where it may go is the same as before: thousands of pods need not be read again.
+            self._members[uid] = _version(there), replace(known[1], node=node, phase=MemberPhase.SEATED)
         self._take_pod(name, pod, pod)
 
     # ---- what reflectors tell
@@ -250,6 +257,8 @@ class Mirror:
     def _take_pod(self, name: Name, old: Pod | Unreadable | None, new: Pod | Unreadable | None) -> None:
         if isinstance(new, Pod):
             new = self._with_assumed(name, new)
+            if isinstance(old, Pod) and _is_settled(old, new):
+                return
         if isinstance(old, Pod):
             is_same = isinstance(new, Pod) and new.metadata.uid == old.metadata.uid
             self._leave(old, is_same=is_same)
@@ -369,6 +378,26 @@ def _says(node: NodeObject) -> tuple[object, ...]:
 
 def _version(pod: Pod) -> str:
     return f"{pod.metadata.resource_version}@{pod.spec.node_name}"
+
+
+def _is_settled(old: Pod, new: Pod) -> bool:
+    """Whether a bound pod says the same as before, as it does when a binding that we assumed comes by the watch.
+
+    Only of bound ones: of a pod that waits the newest version is needed to bind it.
+    """
+    if not new.spec.node_name or old.spec != new.spec or old.status.phase != new.status.phase:
+        return False
+    return _lasting(old) == _lasting(new)
+
+
+def _lasting(pod: Pod) -> tuple[object, ...]:
+    """What is read of a bound pod, beside spec and phase."""
+    metadata, status = pod.metadata, pod.status
+    ours = (EPOCH, RANK)
+    written = {key: value for key, value in (metadata.annotations or {}).items() if key not in ours}
+    resizing = tuple(each.reason for each in status.conditions or () if each.type == _RESIZING)
+    sizes = status.resources, status.allocated_resources, status.container_statuses, status.init_container_statuses
+    return metadata.uid, metadata.deletion_timestamp, metadata.labels or {}, written, resizing, sizes
 
 
 def _at(pod: Pod, node: str) -> Pod:
