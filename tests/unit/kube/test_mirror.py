@@ -129,3 +129,20 @@ def test_what_is_assumed_of_a_pod_is_what_would_be_read_of_it(mirror):
     mirror.assume(("team", "g-0"), "uid-g-0", "n0")
     seen = mirror.look_at(key_of(NATIVE)).members[0]
     assert seen == make_member(mirror.find_pod(("team", "g-0")), mirror.surrounding)
+
+
+def test_other_labels_of_nodes_concern_whoever_asks_for_nodes_in_a_way_that_only_names_can_say(mirror):
+    rule = {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [rule]}}}
+    mirror.pods.note(pod("choosy", affinity=affinity), deleted=False)
+    for name in ("n0", "n1"):
+        mirror.nodes.note(node(name), deleted=False)
+    mirror.hand_over()
+    for name in ("n0", "n1"):
+        labelled = node(name, labels={"zone": "a"})
+        there = msgspec.structs.replace(labelled.metadata, resource_version="8")
+        mirror.nodes.note(msgspec.structs.replace(labelled, metadata=there), deleted=False)
+    changes = mirror.hand_over()
+    assert changes.nodes == {"n0", "n1"}
+    assert {key.name for key in changes.gangs} == {"choosy"}
+    assert not mirror.hand_over()

@@ -232,25 +232,27 @@ class Controller:
         is_other = self._survey()
         there = [self.terrain.nodes[name] for name in sorted(changes.nodes) if name in self.terrain.nodes]
         planner.put_nodes([express_node(node, self.terrain.levels) for node in there])
-        for name in sorted(changes.nodes - self.terrain.nodes.keys()):
-            planner.drop_node(name)
+        planner.drop_nodes(sorted(changes.nodes - self.terrain.nodes.keys()))
         self.herald.mark(key for key, view in self.views.items() if view.roles)
         return {key for key, view in self.views.items() if view.roles} if is_other else set()
 
     def _look_at(self, keys: set[GangKey]) -> list[GangKey]:
         """Views of them as they are now, and of those whom they name; all of those, in the order in which they came."""
         looked: set[GangKey] = set()
-        while keys - looked:
-            for key in keys - looked:
-                looked.add(key)
-                view = self.mirror.look_at(key)
-                if view is None or not (view.members or self.settings.claims_empty_groups):
-                    self.views.pop(key, None)
-                    continue
-                self.views[key] = view
-                # Together they are judged together: this one may be what the others have been waiting for.
-                keys = keys.union(view.said.together)
-        return sorted(keys, key=lambda key: (self._came(key), key.unique))
+        todo = [*keys]
+        while todo:
+            key = todo.pop()
+            if key in looked:
+                continue
+            looked.add(key)
+            view = self.mirror.look_at(key)
+            if view is None or not (view.members or self.settings.claims_empty_groups):
+                self.views.pop(key, None)
+                continue
+            self.views[key] = view
+            # Together they are judged together: this one may be what the others have been waiting for.
+            todo += view.said.together
+        return sorted(looked, key=lambda key: (self._came(key), key.unique))
 
     def _came(self, key: GangKey) -> str:
         view = self.views.get(key)

@@ -146,6 +146,7 @@ class Mirror:
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
         self._surrounding: Surrounding | None = None
+        self._relabelled = False  # whether nodes have other labels than when somebody last asked
 
     # ---- what is asked
 
@@ -165,6 +166,11 @@ class Mirror:
     def hand_over(self) -> Sightings:
         """Everything since the last time."""
         changes, self.changes = self.changes, Sightings()
+        if self._relabelled:
+            # Whoever asks for nodes in a way that only names can say has to be asked again which those are: once,
+            # however many nodes it was.
+            self._relabelled = False
+            changes.gangs |= {key for key in self._names_by_gang if self._names_nodes(key)}
         return changes
 
     def look_at(self, key: GangKey, *, was_whole: bool = False) -> GangView | None:
@@ -325,9 +331,7 @@ class Mirror:
         self.changes.nodes.add(name[1])
         labels_old = old.metadata.labels if old is not None else None
         labels_new = new.metadata.labels if new is not None else None
-        if labels_old != labels_new:
-            # Whoever asks for nodes in a way that only names can say has to be asked again which those are.
-            self.changes.gangs |= {key for key in self._names_by_gang if self._names_nodes(key)}
+        self._relabelled = self._relabelled or labels_old != labels_new
         self._on_change()
 
     def _names_nodes(self, key: GangKey) -> bool:
