@@ -129,6 +129,10 @@ def test_what_is_assumed_of_a_pod_is_what_would_be_read_of_it(mirror):
     mirror.assume(("team", "g-0"), "uid-g-0", "n0")
     seen = mirror.look_at(key_of(NATIVE)).members[0]
     assert seen == make_member(mirror.find_pod(("team", "g-0")), mirror.surrounding)
+    mirror.pods.note(bound_as_assumed(mirror), deleted=False)
+    seen = mirror.look_at(key_of(NATIVE)).members[0]
+    assert seen == make_member(mirror.find_pod(("team", "g-0")), mirror.surrounding)
+    assert seen.resource_version == "9"
 
 
 def test_other_labels_of_nodes_concern_whoever_asks_for_nodes_in_a_way_that_only_names_can_say(mirror):

@@ -52,8 +52,8 @@ class IntentShelf:
     async def take_over(self, epoch: int) -> list[tuple[ShelfPlace, Flight]]:
         """Put our epoch on all of them; the answer is flights that somebody before us may not have finished."""
         self.epoch = epoch
-        for place in self._places.values():
-            await self._claim(place)
+        # All at a time: nobody is bound before the last of them is ours, and whoever waits in line waits for that.
+        await asyncio.gather(*map(self._claim, self._places.values()))
         found = []
         for place in self._places.values():
             flight = read_intent(place.text)

@@ -264,6 +264,7 @@ class Mirror:
         if isinstance(new, Pod):
             new = self._with_assumed(name, new)
             if isinstance(old, Pod) and _is_settled(old, new):
+                self._renew(old, new)
                 return
         if isinstance(old, Pod):
             is_same = isinstance(new, Pod) and new.metadata.uid == old.metadata.uid
@@ -274,7 +275,9 @@ class Mirror:
                 self._amounts.pop(old.metadata.uid, None)
         key = None
         if isinstance(new, Pod):
-            key = self._find_key(new)
+            # By far the most of what changes are bindings that we assume, and those say nothing new of whose it is.
+            is_like = isinstance(old, Pod) and new.metadata is old.metadata
+            key = self._gang_by_name.get(name) if is_like else self._find_key(new)
             if holds_seat(new):
                 self._tenants.setdefault(new.spec.node_name, {})[new.metadata.uid] = name
                 self.changes.tenants.add(new.spec.node_name)
@@ -282,6 +285,13 @@ class Mirror:
                 self.changes.gone.append(new.metadata.uid)
         self._join(name, key)
         self._on_change()
+
+    def _renew(self, old: Pod, new: Pod) -> None:
+        """What was read of a pod that says the same holds for its newer version."""
+        known = self._members.get(new.metadata.uid)
+        if known is not None and known[0] == _version(old):
+            version = new.metadata.resource_version
+            self._members[new.metadata.uid] = _version(new), replace(known[1], resource_version=version)
 
     def _with_assumed(self, name: Name, pod: Pod) -> Pod:
         node = self._assumed.get(pod.metadata.uid)
