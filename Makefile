@@ -7,6 +7,7 @@
 #   make check      lint, format, types, import contracts, tidiness
 #   make reference  tables of the reference pages in docs, from the code
 #   make bench      the benchmarks (BENCH_FLAGS=--quick for a look at every row)
+#   make bench-kube those on a real Kubernetes control plane, beside the stock scheduler (10 minutes)
 #   make setup      the environment in .venv for all of the above
 #   make lock       write requirements/*.txt anew (LOCK_FLAGS=--upgrade for newer versions)
 
@@ -26,7 +27,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-light demo test test-long test-live controlplane check reference bench lock clean
+.PHONY: help setup setup-light demo test test-long test-live controlplane check reference bench bench-kube lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -64,6 +65,9 @@ reference: setup
 
 bench: setup
 	$(BIN)/python -m bench $(BENCH_FLAGS)
+
+bench-kube: setup controlplane
+	$(BIN)/python -m bench $(BENCH_FLAGS) kube-gangs kube-wake kube-start kube-arrivals
 
 lock: $(VENV)/.stamp-venv
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

@@ -319,8 +319,10 @@ class Forward:
         # Removed meanwhile: what is said of it later is said in vain.
         if node is None:
             return
-        if verb in ("fail", "remove"):
-            loop.fail_node(node, remove=verb == "remove")
+        if verb == "fail":
+            loop.fail_node(node)
+        elif verb == "remove":
+            loop.remove_nodes((node,))
         elif verb == "repair":
             loop.repair_node(node)
         elif verb in ("cordon", "drain"):

@@ -146,12 +146,20 @@ class Loop:
         self.state.add_nodes(nodes)
         self.recorder.on_capacity(self.state.now_us)
 
-    def fail_node(self, node: int, *, remove: bool = False) -> None:
-        """A node goes from under gangs; `remove`: for good."""
+    def fail_node(self, node: int) -> None:
+        """A node goes from under gangs."""
         self._lose(node)
         self.state.set_up(node, up=False)
-        if remove:
-            self.state.remove_node(node)
+        self.recorder.on_capacity(self.state.now_us)
+
+    def remove_nodes(self, nodes: Sequence[int]) -> None:
+        """Nodes go from under gangs, for good: all tables are laid out once for all of them."""
+        if not nodes:
+            return
+        for node in nodes:
+            self._lose(node)
+            self.state.set_up(node, up=False)
+        self.state.remove_nodes(nodes)
         self.recorder.on_capacity(self.state.now_us)
 
     def repair_node(self, node: int) -> None:

@@ -255,7 +255,7 @@ class State(Courses):
             self.nodes.up[index] = self.nodes.open[index] = True
             self.nodes.draining[index] = False
 
-    def remove_node(self, node: int) -> None:
-        """A machine that will not come back; it must be empty."""
-        lay_out_anew(self, self.fleet.without_node(node))
-        self.nodes.up[node] = False
+    def remove_nodes(self, nodes: Sequence[int]) -> None:
+        """Machines that will not come back; they must be empty."""
+        lay_out_anew(self, self.fleet.without_nodes(nodes))
+        self.nodes.up[list(nodes)] = False

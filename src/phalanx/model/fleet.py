@@ -11,7 +11,7 @@ A node that lacks the label of a level is alone in a domain of its own there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,7 +40,7 @@ class Node:
 
 
 class Fleet:
-    """All nodes as columns. Immutable: `with_nodes` and `without_node` return a new one."""
+    """All nodes as columns. Immutable: `with_nodes` and `without_nodes` return a new one."""
 
     def __init__(self, nodes: Sequence[Node], levels: Sequence[str]) -> None:
         """Build the columns; kinds come out with devices first, then in order of appearance."""
@@ -94,12 +94,13 @@ class Fleet:
         nodes.update((node.name, node) for node in joining)
         return Fleet([*nodes.values()], self.levels[:-1])
 
-    def without_node(self, index: int) -> Fleet:
-        """The fleet in which this machine has nothing to give, for good."""
+    def without_nodes(self, gone: Iterable[int]) -> Fleet:
+        """The fleet in which these machines have nothing to give, for good."""
         nodes = list(self.nodes)
-        old = nodes[index]
-        # It keeps its index, which seats, promises and ties speak of; without capacity nobody is ever placed there.
-        nodes[index] = Node(old.name, {}, old.labels, old.taints)
+        for index in gone:
+            old = nodes[index]
+            # It keeps its index, which seats, promises and ties speak of; without capacity nobody is ever placed there.
+            nodes[index] = Node(old.name, {}, old.labels, old.taints)
         return Fleet(nodes, self.levels[:-1])
 
     def allowed(self, select: tuple[tuple[str, tuple[str, ...]], ...], tolerate: tuple[str, ...]) -> BoolArray:

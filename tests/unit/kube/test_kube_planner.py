@@ -142,7 +142,7 @@ def test_a_node_that_goes_takes_its_pods_along_and_may_come_back():
     planner = make_planner(2, 2)
     settle(planner, "a", 4)
     (departure,) = planner.plan()
-    planner.drop_node("n1")
+    planner.drop_nodes(["n1"])
     planner.plan()
     assert planner.state.fleet.nodes[1].resources, "not before the gang has turned back"
     planner.turn_back(departure.numbers[0], "node n1 is gone")
@@ -151,6 +151,25 @@ def test_a_node_that_goes_takes_its_pods_along_and_may_come_back():
     planner.put_nodes([Node("n1", {GPU: 2000})])
     planner.at(planner.next_due_us())
     assert len(planner.plan()) == 1
+
+
+def test_of_nodes_that_go_together_only_those_wait_to_which_somebody_is_on_the_way():
+    planner = make_planner(2, 2, 2)
+    settle(planner, "a", 2)
+    planner.land(planner.plan()[0].numbers[0])
+    settle(planner, "b", 2)
+    (flying,) = planner.plan()
+    (sits,) = {node for _, node in planner.parties[0].seats.values()}
+    (flies,) = {berth.node for berth in flying.berths}
+    planner.drop_nodes(["n0", "n1", "n2", "nowhere"])
+    planner.plan()
+    left = {node.name for node in planner.state.fleet.nodes if node.resources}
+    assert left == {flies}
+    assert not planner.is_ours("a/0"), "its node is gone"
+    assert sits != flies
+    planner.turn_back(flying.numbers[0], "gone")
+    planner.plan()
+    assert not any(node.resources for node in planner.state.fleet.nodes)
 
 
 def test_a_node_that_shrinks_under_its_pods_has_nothing_left():

@@ -6,8 +6,12 @@ import msgspec
 import pytest
 from kube_objects import NATIVE, gang, key_of, members, node, pod, read
 
+from phalanx.frontends.kube.flights import RANK
 from phalanx.frontends.kube.gang_view import Dialect, MemberPhase
 from phalanx.frontends.kube.mirror import Mirror
+from phalanx.frontends.kube.objects.metadata import Condition
+from phalanx.frontends.kube.objects.pod import ContainerStatus
+from phalanx.frontends.kube.pod_members import make_member
 
 
 @pytest.fixture
@@ -116,3 +120,66 @@ def test_labels_of_namespaces_are_known_and_whoever_selects_by_them_is_looked_at
     assert {key.name for key in mirror.hand_over().gangs} == {"near"}
     mirror.referred.namespaces.note(namespace("elsewhere", labels={"tier": "one"}, resourceVersion="9"), deleted=False)
     assert not mirror.hand_over(), "the same labels are no news"
+
+
+def bound_as_assumed(mirror, **more):
+    """The watch's word of a binding: a newer version, the node, our annotation, a condition."""
+    first = members(NATIVE, 1)[0]
+    there = changed(first, "9", node_name="n0")
+    metadata = msgspec.structs.replace(there.metadata, annotations={**(first.metadata.annotations or {}), RANK: "0"})
+    said = (*(there.status.conditions or ()), Condition(type="PodScheduled", status="True"))
+    return msgspec.structs.replace(
+        there, metadata=metadata, status=msgspec.structs.replace(there.status, conditions=said, **more)
+    )
+
+
+def test_a_binding_that_comes_true_is_no_news_and_what_happens_to_the_pod_is(mirror):
+    mirror.look_at(key_of(NATIVE))
+    mirror.assume(("team", "g-0"), "uid-g-0", "n0")
+    mirror.hand_over()
+    mirror.pods.note(bound_as_assumed(mirror), deleted=False)
+    assert not mirror.hand_over()
+    mirror.pods.note(changed(bound_as_assumed(mirror), "10", priority=7), deleted=False)
+    assert mirror.hand_over().gangs == {key_of(NATIVE)}
+    resized = (ContainerStatus(name="main", allocated_resources={"cpu": "3"}),)
+    mirror.pods.note(changed(bound_as_assumed(mirror, container_statuses=resized), "11"), deleted=False)
+    assert mirror.hand_over().tenants == {"n0"}
+    assert mirror.sum_tenants("n0", lambda _: True)["cpu"] == 3000
+    mirror.pods.note(changed(bound_as_assumed(mirror, phase="Succeeded"), "12"), deleted=False)
+    assert mirror.hand_over().gone == ["uid-g-0"]
+
+
+def test_of_a_pod_that_waits_every_version_counts_since_it_is_bound_by_it(mirror):
+    before = mirror.look_at(key_of(NATIVE)).members[0]
+    mirror.pods.note(changed(members(NATIVE, 1)[0], "8"), deleted=False)
+    assert mirror.hand_over().gangs == {key_of(NATIVE)}
+    after = mirror.look_at(key_of(NATIVE)).members[0]
+    assert (before.resource_version, after.resource_version) == ("7", "8")
+
+
+def test_what_is_assumed_of_a_pod_is_what_would_be_read_of_it(mirror):
+    mirror.look_at(key_of(NATIVE))
+    mirror.assume(("team", "g-0"), "uid-g-0", "n0")
+    seen = mirror.look_at(key_of(NATIVE)).members[0]
+    assert seen == make_member(mirror.find_pod(("team", "g-0")), mirror.surrounding)
+    mirror.pods.note(bound_as_assumed(mirror), deleted=False)
+    seen = mirror.look_at(key_of(NATIVE)).members[0]
+    assert seen == make_member(mirror.find_pod(("team", "g-0")), mirror.surrounding)
+    assert seen.resource_version == "9"
+
+
+def test_other_labels_of_nodes_concern_whoever_asks_for_nodes_in_a_way_that_only_names_can_say(mirror):
+    rule = {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [rule]}}}
+    mirror.pods.note(pod("choosy", affinity=affinity), deleted=False)
+    for name in ("n0", "n1"):
+        mirror.nodes.note(node(name), deleted=False)
+    mirror.hand_over()
+    for name in ("n0", "n1"):
+        labelled = node(name, labels={"zone": "a"})
+        there = msgspec.structs.replace(labelled.metadata, resource_version="8")
+        mirror.nodes.note(msgspec.structs.replace(labelled, metadata=there), deleted=False)
+    changes = mirror.hand_over()
+    assert changes.nodes == {"n0", "n1"}
+    assert {key.name for key in changes.gangs} == {"choosy"}
+    assert not mirror.hand_over()

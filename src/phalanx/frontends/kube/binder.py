@@ -13,8 +13,10 @@ from typing import Final, Protocol
 
 from phalanx.frontends.kube.api.api_client import MERGE_PATCH, ApiClient, ApiRefusedError, ApiSilentError
 from phalanx.frontends.kube.flights import (
+    EPOCH,
     NAP_FIRST_S,
     NAP_LAST_S,
+    RANK,
     Berth,
     BerthFate,
     Course,
@@ -27,9 +29,6 @@ from phalanx.frontends.kube.intents import FencedError, IntentShelf, ShelfPlace
 from phalanx.frontends.kube.objects.decode import Unreadable, decode_object
 from phalanx.frontends.kube.objects.pod import Pod
 
-#: The annotation whose writing makes every binding that is still on its way too old.
-EPOCH: Final = "phalanx.dev/epoch"
-RANK: Final = "phalanx.dev/rank"
 _SILENT_NAP_S: Final = 0.2
 #: The cause of a refused eviction that is not for now, but for as long as a gang is not whole.
 _BUDGET: Final = "DisruptionBudget"

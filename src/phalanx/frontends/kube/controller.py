@@ -68,7 +68,6 @@ class Controller:
         self.terrain = Terrain(levels=settings.levels)
         self.views: dict[GangKey, GangView] = {}
         self._aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
-        self._deferred: set[GangKey] = set()  # those of them of which something changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._flights: set[asyncio.Task[None]] = set()  # of them those that bind a gang
         self._failed: asyncio.Future[None] | None = None
@@ -199,10 +198,9 @@ class Controller:
             planner.lose_pod(uid)
         for name in sorted(changes.tenants | changes.nodes):
             planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
-        for key in self._look_at(keys):
-            if self._aloft[key]:
-                self._deferred.add(key)
-            else:
+        # Of whoever is being bound every pod changes, and nobody decides: it is looked at when it has landed.
+        for key in self._look_at({key for key in keys if not self._aloft[key]}):
+            if not self._aloft[key]:
                 self._settle(key)
         for departure in planner.plan():
             self._depart(departure)
@@ -223,25 +221,27 @@ class Controller:
         is_other = self._survey()
         there = [self.terrain.nodes[name] for name in sorted(changes.nodes) if name in self.terrain.nodes]
         planner.put_nodes([express_node(node, self.terrain.levels) for node in there])
-        for name in sorted(changes.nodes - self.terrain.nodes.keys()):
-            planner.drop_node(name)
+        planner.drop_nodes(sorted(changes.nodes - self.terrain.nodes.keys()))
         self.herald.mark(key for key, view in self.views.items() if view.roles)
         return {key for key, view in self.views.items() if view.roles} if is_other else set()
 
     def _look_at(self, keys: set[GangKey]) -> list[GangKey]:
         """Views of them as they are now, and of those whom they name; all of those, in the order in which they came."""
         looked: set[GangKey] = set()
-        while keys - looked:
-            for key in keys - looked:
-                looked.add(key)
-                view = self.mirror.look_at(key)
-                if view is None or not (view.members or self.settings.claims_empty_groups):
-                    self.views.pop(key, None)
-                    continue
-                self.views[key] = view
-                # Together they are judged together: this one may be what the others have been waiting for.
-                keys = keys.union(view.said.together)
-        return sorted(keys, key=lambda key: (self._came(key), key.unique))
+        todo = [*keys]
+        while todo:
+            key = todo.pop()
+            if key in looked:
+                continue
+            looked.add(key)
+            view = self.mirror.look_at(key)
+            if view is None or not (view.members or self.settings.claims_empty_groups):
+                self.views.pop(key, None)
+                continue
+            self.views[key] = view
+            # Together they are judged together: this one may be what the others have been waiting for.
+            todo += view.said.together
+        return sorted(looked, key=lambda key: (self._came(key), key.unique))
 
     def _came(self, key: GangKey) -> str:
         view = self.views.get(key)
@@ -306,8 +306,7 @@ class Controller:
             # Whoever was evicted holds its seat until it is gone, and is nobody's party any more.
             self.mirror.changes.tenants |= {berth.node for berth in flight.berths}
             self._tell("undone", gang=flight.title, members=len(flight.berths), says=judged.says, took_ms=took_ms)
-        self.mirror.changes.gangs |= keys | (self._deferred & keys)
-        self._deferred -= keys
+        self.mirror.changes.gangs |= keys
         self._wake.set()
 
     async def _clear_shelf(self) -> None:

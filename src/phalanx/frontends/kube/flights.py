@@ -26,6 +26,9 @@ NAP_LAST_S: Final = 1.0
 PLAIN_BYTES_MOST: Final = 100_000
 _PACKED: Final = "zlib:"
 _UNPACKED_BYTES_MOST: Final = 32 << 20
+#: What flights write on pods: which rank they have, and what makes every binding that is still on its way too old.
+RANK: Final = "phalanx.dev/rank"
+EPOCH: Final = "phalanx.dev/epoch"
 
 
 @dataclass(frozen=True, slots=True)

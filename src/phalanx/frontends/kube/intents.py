@@ -52,8 +52,8 @@ class IntentShelf:
     async def take_over(self, epoch: int) -> list[tuple[ShelfPlace, Flight]]:
         """Put our epoch on all of them; the answer is flights that somebody before us may not have finished."""
         self.epoch = epoch
-        for place in self._places.values():
-            await self._claim(place)
+        # All at a time: nobody is bound before the last of them is ours, and whoever waits in line waits for that.
+        await asyncio.gather(*map(self._claim, self._places.values()))
         found = []
         for place in self._places.values():
             flight = read_intent(place.text)
@@ -84,17 +84,21 @@ class IntentShelf:
     async def clear(self) -> None:
         """Take away what lies there for nothing."""
         for place in self._places.values():
-            if not place.is_taken and place.text:
-                place.is_taken = True
-                try:
-                    await self._put(place, "")
-                finally:
-                    place.is_taken = False
+            if place.is_taken or not place.text or self._free.locked():
+                continue
+            # Like a flight: whoever comes meanwhile must find as many places as it was told that there are.
+            await self._free.acquire()
+            place.is_taken = True
+            try:
+                await self._put(place, "")
+            finally:
+                self.leave(place)
 
     @property
     def is_littered(self) -> bool:
-        """Whether there is something to clear."""
-        return any(place.text and not place.is_taken for place in self._places.values())
+        """Whether there is something to clear, and nobody who will write over it anyway."""
+        places = self._places.values()
+        return any(place.text for place in places) and not any(place.is_taken for place in places)
 
     # ---- behind
 

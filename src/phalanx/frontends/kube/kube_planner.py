@@ -117,30 +117,38 @@ class KubePlanner:
         """Nodes are new, or described anew; those that say nothing new cost nothing."""
         known = {node.name: node for node in self.state.fleet.nodes}
         self._leaving.difference_update(node.name for node in nodes)
-        fresh = [each for each in map(self._with_room_for_ours, nodes) if known.get(each.name) != each]
+        ours = self._sum_ours({node.name for node in nodes})
+        widened = [_with_room(node, ours.get(node.name, _NOTHING)) for node in nodes]
+        fresh = [each for each in widened if known.get(each.name) != each]
         if not fresh:
             return
         self._forget_others(node.name for node in fresh)
         self.loop.add_nodes(fresh)
         self._tell_others(node.name for node in fresh)
 
-    def drop_node(self, name: str) -> None:
-        """A node is gone. Pods that were there are gone for the engine; their objects follow."""
-        index = self.state.fleet.index_by_name.get(name)
-        if index is None:
+    def drop_nodes(self, names: Sequence[str]) -> None:
+        """Nodes are gone. Pods that were there are gone for the engine; their objects follow."""
+        index = self.state.fleet.index_by_name
+        there: dict[str, list[str]] = {name: [] for name in names if name in index}
+        if not there:
             return
-        there = [(uid, party) for uid, party in self._by_uid.items() if party.seats[uid][1] == name]
-        if any(party.stage is Stage.FLYING for _, party in there):
-            # It keeps its room until they have turned back, which they do: nobody is bound to a node that is gone.
-            self.loop.open_node(index, open_=False)
-            self._leaving.add(name)
-            return
-        self._leaving.discard(name)
-        for uid, _ in there:
-            self.lose_pod(uid)
-        self._forget_others((name,))
-        self._others.pop(name, None)
-        self.loop.fail_node(index, remove=True)
+        for uid, party in self._by_uid.items():
+            if party.seats[uid][1] in there:
+                there[party.seats[uid][1]].append(uid)
+        empty = []
+        for name, uids in there.items():
+            if any(self._by_uid[uid].stage is Stage.FLYING for uid in uids):
+                # It keeps its room until they have turned back, which they do: nobody is bound to a node that is gone.
+                self.loop.open_node(index[name], open_=False)
+                self._leaving.add(name)
+                continue
+            self._leaving.discard(name)
+            for uid in uids:
+                self.lose_pod(uid)
+            self._forget_others((name,))
+            self._others.pop(name, None)
+            empty.append(index[name])
+        self.loop.remove_nodes(empty)
 
     def set_others(self, node: str, amounts: Mapping[str, int]) -> None:
         """All that pods take of a node which are no party's."""
@@ -148,18 +156,16 @@ class KubePlanner:
             self._others[node] = dict(amounts)
             self._tell_others((node,))
 
-    def _with_room_for_ours(self, node: Node) -> Node:
-        """A node that shrank under its pods has nothing left, and not less than nothing."""
-        ours: dict[str, int] = {}
+    def _sum_ours(self, names: set[str]) -> dict[str, dict[str, int]]:
+        """What parties take of these nodes."""
+        found: dict[str, dict[str, int]] = {}
         for uid, party in self._by_uid.items():
             role, name = party.seats[uid]
-            if name == node.name:
+            if name in names:
+                ours = found.setdefault(name, {})
                 for kind, units in party.venture.gang.roles[role].shape.need:
                     ours[kind] = ours.get(kind, 0) + units
-        if all(node.resources.get(kind, 0) >= units for kind, units in ours.items()):
-            return node
-        widened = {kind: max(units, ours.get(kind, 0)) for kind, units in node.resources.items()}
-        return Node(node.name, widened, node.labels, node.taints, node.islands, node.spare)
+        return found
 
     def _forget_others(self, names: Iterable[str]) -> None:
         index = self.state.fleet.index_by_name
@@ -252,8 +258,7 @@ class KubePlanner:
 
     def plan(self) -> list[Departure]:
         """Plan and fold until nothing changes any more; who is to be bound now."""
-        for name in tuple(self._leaving):
-            self.drop_node(name)
+        self.drop_nodes(tuple(self._leaving))
         self._tell_others(tuple(self._short))
         self.loop.run_due()
         self.loop.plan()
@@ -367,3 +372,11 @@ class KubePlanner:
             nodes, there = np.array([*counts], dtype=np.int64), np.array([*counts.values()], dtype=np.int64)
             found.append(Seats(role, nodes, there, devices))
         return tuple(found)
+
+
+def _with_room(node: Node, ours: Mapping[str, int]) -> Node:
+    """A node that shrank under its pods has nothing left, and not less than nothing."""
+    if all(node.resources.get(kind, 0) >= units for kind, units in ours.items()):
+        return node
+    widened = {kind: max(units, ours.get(kind, 0)) for kind, units in node.resources.items()}
+    return Node(node.name, widened, node.labels, node.taints, node.islands, node.spare)

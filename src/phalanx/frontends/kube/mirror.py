@@ -7,7 +7,7 @@ here, so that a hundred events of one gang are one question.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,8 @@ import msgspec
 from phalanx.frontends.kube.api.reflector import WatchedKind
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.expressing import names_nodes
-from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, PodMember
+from phalanx.frontends.kube.flights import EPOCH, RANK
+from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase, PodMember
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.node import NodeObject
@@ -49,6 +50,8 @@ GROUPS: Final[Mapping[Dialect, WatchedKind[Any]]] = {
 }
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+#: Of a pod's conditions the one that bears on what a bound pod takes.
+_RESIZING: Final = "PodResizePending"
 
 
 @dataclass(slots=True)
@@ -83,6 +86,7 @@ class Mirror:
         self._tenants: dict[str, dict[str, Name]] = {}  # by node: who is on it, by uid
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
+        self._relabelled = False  # whether nodes have other labels than when somebody last asked
 
     # ---- what is asked
 
@@ -111,6 +115,11 @@ class Mirror:
     def hand_over(self) -> Sightings:
         """Everything since the last time."""
         changes, self.changes = self.changes, Sightings()
+        if self._relabelled:
+            # Whoever asks for nodes in a way that only names can say has to be asked again which those are: once,
+            # however many nodes it was.
+            self._relabelled = False
+            changes.gangs |= {key for key in self._names_by_gang if self._names_nodes(key)}
         return changes
 
     def look_at(self, key: GangKey, *, was_whole: bool = False) -> GangView | None:
@@ -184,7 +193,11 @@ class Mirror:
         if pod is None or pod.metadata.uid != uid or pod.spec.node_name:
             return
         self._assumed[uid] = node
-        self.pods.objects[name] = _at(pod, node)
+        there = self.pods.objects[name] = _at(pod, node)
+        known = self._members.get(uid)
+        if known is not None and known[0] == _version(pod) and known[1].phase is MemberPhase.WAITING:
+            # What it takes and where it may go is the same as before: thousands of pods need not be read again.
+            self._members[uid] = _version(there), replace(known[1], node=node, phase=MemberPhase.SEATED)
         self._take_pod(name, pod, pod)
 
     # ---- what reflectors tell
@@ -192,6 +205,9 @@ class Mirror:
     def _take_pod(self, name: Name, old: Pod | Unreadable | None, new: Pod | Unreadable | None) -> None:
         if isinstance(new, Pod):
             new = self._with_assumed(name, new)
+            if isinstance(old, Pod) and _is_settled(old, new):
+                self._renew(old, new)
+                return
         if isinstance(old, Pod):
             is_same = isinstance(new, Pod) and new.metadata.uid == old.metadata.uid
             self._leave(old, is_same=is_same)
@@ -201,7 +217,9 @@ class Mirror:
                 self._amounts.pop(old.metadata.uid, None)
         key = None
         if isinstance(new, Pod):
-            key = self._find_key(new)
+            # By far the most of what changes are bindings that we assume, and those say nothing new of whose it is.
+            is_like = isinstance(old, Pod) and new.metadata is old.metadata
+            key = self._gang_by_name.get(name) if is_like else self._find_key(new)
             if holds_seat(new):
                 self._tenants.setdefault(new.spec.node_name, {})[new.metadata.uid] = name
                 self.changes.tenants.add(new.spec.node_name)
@@ -209,6 +227,13 @@ class Mirror:
                 self.changes.gone.append(new.metadata.uid)
         self._join(name, key)
         self._on_change()
+
+    def _renew(self, old: Pod, new: Pod) -> None:
+        """What was read of a pod that says the same holds for its newer version."""
+        known = self._members.get(new.metadata.uid)
+        if known is not None and known[0] == _version(old):
+            version = new.metadata.resource_version
+            self._members[new.metadata.uid] = _version(new), replace(known[1], resource_version=version)
 
     def _with_assumed(self, name: Name, pod: Pod) -> Pod:
         node = self._assumed.get(pod.metadata.uid)
@@ -258,9 +283,7 @@ class Mirror:
         self.changes.nodes.add(name[1])
         labels_old = old.metadata.labels if old is not None else None
         labels_new = new.metadata.labels if new is not None else None
-        if labels_old != labels_new:
-            # Whoever asks for nodes in a way that only names can say has to be asked again which those are.
-            self.changes.gangs |= {key for key in self._names_by_gang if self._names_nodes(key)}
+        self._relabelled = self._relabelled or labels_old != labels_new
         self._on_change()
 
     def _names_nodes(self, key: GangKey) -> bool:
@@ -311,6 +334,26 @@ def _says(node: NodeObject) -> tuple[object, ...]:
 
 def _version(pod: Pod) -> str:
     return f"{pod.metadata.resource_version}@{pod.spec.node_name}"
+
+
+def _is_settled(old: Pod, new: Pod) -> bool:
+    """Whether a bound pod says the same as before, as it does when a binding that we assumed comes by the watch.
+
+    Only of bound ones: of a pod that waits the newest version is needed to bind it.
+    """
+    if not new.spec.node_name or old.spec != new.spec or old.status.phase != new.status.phase:
+        return False
+    return _lasting(old) == _lasting(new)
+
+
+def _lasting(pod: Pod) -> tuple[object, ...]:
+    """What is read of a bound pod, beside spec and phase."""
+    metadata, status = pod.metadata, pod.status
+    ours = (EPOCH, RANK)
+    written = {key: value for key, value in (metadata.annotations or {}).items() if key not in ours}
+    resizing = tuple(each.reason for each in status.conditions or () if each.type == _RESIZING)
+    sizes = status.resources, status.allocated_resources, status.container_statuses, status.init_container_statuses
+    return metadata.uid, metadata.deletion_timestamp, metadata.labels or {}, written, resizing, sizes
 
 
 def _at(pod: Pod, node: str) -> Pod:
