@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.control.clone import clone_state
+from phalanx.control.forecasting.calibration import Calibration
+from phalanx.control.forecasting.lengths import UNSAID, Lengths, Said, measure_left, measure_whole
+from phalanx.control.forecasting.outlook import ForecastInput, Looks, look_often, tell
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.control.gates import OPENED_BY_OTHERS, OPENS_BY_ITSELF
 from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.host.core.calibration import Calibration
 from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.knowledge import Knowledge
-from phalanx.frontends.host.core.lengths import UNSAID, Lengths, Said, measure_left, measure_whole
-from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
-from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.store import VOID_US, AddEstimate, EstimateRecord
 from phalanx.words import span
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from phalanx.control.explain import SENTENCES
+from phalanx.control.forecasting.outlook import ForecastInput
 from phalanx.control.queue_view import ask_least, list_ahead
 from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster
@@ -15,7 +16,6 @@ from phalanx.frontends.host.core.happenings import seen_by
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.needs import amount, needs_text
-from phalanx.frontends.host.core.outlook import ForecastInput
 from phalanx.frontends.host.core.passing import Passers
 from phalanx.frontends.host.core.rows import Rows, least_gpus, may_read, seated
 from phalanx.frontends.host.core.sooner import Sooners

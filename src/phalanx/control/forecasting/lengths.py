@@ -12,8 +12,8 @@ from statistics import median
 from typing import Final
 
 from phalanx.control.belief import RunTimes
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.engine.ends import OVERRUN_LEAST_US
-from phalanx.frontends.host.core.predict import Predictions
 
 #: The next run by the last: programs are changed between runs.
 _AGAIN: Final = (0.75, 0.95, 1.0, 1.05, 1.35)

@@ -17,12 +17,12 @@ from typing import Final
 
 from phalanx.control.belief import RunTimes
 from phalanx.control.clone import clone_state
+from phalanx.control.forecasting.calibration import Calibration
+from phalanx.control.forecasting.lengths import PREDICTED, Lengths, Spread
 from phalanx.control.gates import Gates
 from phalanx.control.look_ahead import Budget, Outlook, StartCause, Until, look_ahead
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
-from phalanx.frontends.host.core.calibration import Calibration
-from phalanx.frontends.host.core.lengths import PREDICTED, Lengths, Spread
 
 #: Starts that are looked for: a list of more is read by nobody.
 STARTS_MOST: Final = 400
