@@ -48,11 +48,13 @@ class Predictions:
 
     def note(self, user: str, name: str, ran_s: float, walltime_s: float | None) -> None:
         """A job has completed."""
+        # Of a clock that was set back between start and end: no length at all.
         if not math.isfinite(ran_s) or ran_s < 0:
             return
         _remember(self._runs, (user, name), ran_s, RUNS_MOST)
         _remember(self._spans, user, ran_s, SAMPLES_MOST)
         self._all_spans.append(ran_s)
+        # Only where somebody stated a time does it say how people state times.
         if walltime_s is not None and walltime_s > 0:
             ratio = min(ran_s / walltime_s, _RATIO_MOST)
             _remember(self._ratios, user, ratio, SAMPLES_MOST)
@@ -65,6 +67,7 @@ class Predictions:
         runs = self._runs.get((user, name))
         if runs is None or len(runs) < RUNS_LEAST:
             return None
+        # Whole seconds upwards: a walltime shorter than the run promises too early a start to whoever comes after it.
         return max(1, math.ceil(_quantile(sorted(runs), 0.9) * MARGIN)) * 1_000_000
 
     def runs(self, user: str, name: str) -> tuple[float, ...]:
@@ -74,6 +77,7 @@ class Predictions:
 
     def ratios(self, user: str) -> tuple[float, ...]:
         """Run time by stated time, of this person, else of everybody; with those of anybody among them."""
+        # Whoever has run too little states times as others here do, which says more than how people do in general.
         for samples in (self._ratios.get(user, ()), self._all_ratios):
             if len(samples) >= SAMPLES_LEAST:
                 return *samples, *ANYBODY
@@ -92,6 +96,7 @@ def _remember(table: OrderedDict[Key, deque[float]], key: Key, value: float, mos
     if samples is None:
         samples = table[key] = deque(maxlen=most)
         if len(table) > NAMES_MOST:
+            # The one that was touched longest ago: programs of last year are not run again.
             table.popitem(last=False)
     else:
         table.move_to_end(key)
