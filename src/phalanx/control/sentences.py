@@ -13,6 +13,8 @@ from typing import Final, Protocol
 
 from phalanx.control.amounts import amount, least_devices
 from phalanx.control.explain import SENTENCES, Told
+from phalanx.control.forecasting.lengths import UNSAID
+from phalanx.control.look_ahead import StartCause
 from phalanx.control.queue_view import ask_least
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
@@ -21,7 +23,7 @@ from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code, Reason
 from phalanx.model.resources import MILLI, units_per_whole
 from phalanx.model.snapshot import QueueColumns, UserColumns
-from phalanx.words import listing, number
+from phalanx.words import listing, number, span
 
 #: A sentence of more names is read by nobody; the rest is counted.
 _HOLDERS_MOST: Final = 6
@@ -180,3 +182,14 @@ def say_more(here: Scene, gang: int, told: str, code: Code, closed: Iterable[str
     if code is Code.BACKOFF:
         return say_rest(here, gang) or told
     return told
+
+
+def say_cause(cause: StartCause, call: str, source: str, stated_us: int | None, option: str, *, waits: bool) -> str:
+    """What a start hangs on. `source`: how somebody came to think how long it runs; `option`: where one states it."""
+    verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
+    ground = f" (no {option} was given)" if source in UNSAID else ""
+    if source == "overdue" and stated_us is not None:
+        ground = f" (it has outlived its {option} of {span(stated_us / 1e6)})"
+    # Of one that waits itself: else nobody would be ahead, and the start hang on the end of somebody who waits.
+    first = ", which starts before it," if waits else ""
+    return f"when {call}{first} {verb}{ground}"

@@ -97,7 +97,7 @@ class KubePlanner:
         self.parties: dict[int, Party] = {}
         self._by_key: dict[GangKey, dict[int, Party]] = {}
         self._by_uid: dict[str, Party] = {}
-        self._others: dict[str, Mapping[str, int]] = {}  # by node, as told
+        self.others: dict[str, Mapping[str, int]] = {}  # by node, as told
         self._leaving: set[str] = set()  # nodes that are gone, to which somebody is still on the way
         self._lost_meanwhile: set[str] = set()  # pods that are gone while their party flies
         self._short: set[str] = set()  # nodes on which others hold more than there is
@@ -139,13 +139,13 @@ class KubePlanner:
         for uid, _ in there:
             self.lose_pod(uid)
         self._forget_others((name,))
-        self._others.pop(name, None)
+        self.others.pop(name, None)
         self.loop.fail_node(index, remove=True)
 
     def set_others(self, node: str, amounts: Mapping[str, int]) -> None:
         """All that pods take of a node which are no party's."""
-        if self._others.get(node, _NOTHING) != amounts:
-            self._others[node] = dict(amounts)
+        if self.others.get(node, _NOTHING) != amounts:
+            self.others[node] = dict(amounts)
             self._tell_others((node,))
 
     def _with_room_for_ours(self, node: Node) -> Node:
@@ -170,7 +170,7 @@ class KubePlanner:
     def _tell_others(self, names: Iterable[str]) -> None:
         index = self.state.fleet.index_by_name
         for name in names:
-            fits = name not in index or self.state.crowd(index[name], self._others.get(name, _NOTHING))
+            fits = name not in index or self.state.crowd(index[name], self.others.get(name, _NOTHING))
             (self._short.discard if fits else self._short.add)(name)
 
     # ---- gangs

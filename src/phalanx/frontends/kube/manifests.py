@@ -20,6 +20,8 @@ _GROUP_KINDS: Final = (
     "scheduling.volcano.sh",
 )
 _PORT: Final = 8080
+#: By which `kubectl phalanx` asks.
+PORT_NAME: Final = "metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def list_manifests(chosen: KubeInstallation) -> list[dict[str, Any]]:
             "v1",
             "Service",
             chosen,
-            spec={"selector": _labels(chosen), "ports": [{"name": "metrics", "port": _PORT, "targetPort": _PORT}]},
+            spec={"selector": _labels(chosen), "ports": [{"name": PORT_NAME, "port": _PORT, "targetPort": _PORT}]},
         ),
         _object(
             "policy/v1",
@@ -92,6 +94,15 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
             "subjects": [subject],
         },
         _object(f"{of}/v1", "Role", chosen, rules=own_rules),
+        # Bound to nobody: an administrator says who may ask. What is asked about is sent, which is `create`.
+        {
+            **_object(f"{of}/v1", "Role", chosen, rules=[_reader_rule(chosen)]),
+            "metadata": {
+                "name": f"{chosen.scheduler}-reader",
+                "namespace": chosen.namespace,
+                "labels": _labels(chosen),
+            },
+        },
         _object(
             f"{of}/v1",
             "RoleBinding",
@@ -102,13 +113,19 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
     ]
 
 
+def _reader_rule(chosen: KubeInstallation) -> dict[str, Any]:
+    """To ask through the proxy of the Service, by the name of its port and in no other way."""
+    named = [f"{chosen.scheduler}:{PORT_NAME}", f"http:{chosen.scheduler}:{PORT_NAME}"]
+    return {**_rule("", ("services/proxy",), ("get", "create")), "resourceNames": named}
+
+
 def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
     probe = {"path": "/healthz", "port": _PORT}
     container = {
         "name": "scheduler",
         "image": chosen.image,
         "args": ["kube", "run", "--scheduler-name", chosen.scheduler, "--listen", f"0.0.0.0:{_PORT}"],
-        "ports": [{"name": "metrics", "containerPort": _PORT}],
+        "ports": [{"name": PORT_NAME, "containerPort": _PORT}],
         "livenessProbe": {"httpGet": probe, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}},
