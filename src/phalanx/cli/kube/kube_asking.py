@@ -24,6 +24,8 @@ _TIMEOUT_S: Final = 60.0
 #: command in a thousand.
 _TRIES: Final = 10
 SCHEDULER: Final = "phalanx-system/phalanx"
+#: What the proxy says of a replica that has just gone.
+_PASSING: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _PORT: Final = "metrics"
 _RIGHTS: Final = "services/proxy"
 
@@ -61,8 +63,8 @@ class Asker:
             if status < HTTPStatus.BAD_REQUEST:
                 return answer
             bad = self._explain(status, answer)
-            # Directly it is always the same replica.
-            if not bad.details.get("follows") or self.service is None:
+            # Directly it is always the same replica; through the proxy another one may lead, or live.
+            if self.service is None or not (bad.details.get("follows") or status in _PASSING):
                 break
         raise bad
 

@@ -23,6 +23,8 @@ _CHUNK_BYTES: Final = 1 << 16
 _REQUEST_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _SEND_S: Final = 30.0
+_FAREWELL_S: Final = 2.0
+_FAREWELL_BYTES: Final = 16 << 20
 _CONNECTIONS_MOST: Final = 64
 _FIELDS_MOST: Final = 16
 
@@ -64,15 +66,15 @@ class _IncomingRequest:
         self._url = b""
         self._pieces: list[bytes] = []
         self._head_bytes = self._body_bytes = 0
-        self._is_head = True
-        self.is_complete = False
+        self._fed_bytes = 0
+        self._has_head = self.is_complete = False
 
     def feed(self, data: bytes) -> None:
         """More of it; `_TooLargeError` as soon as it is."""
-        if self._is_head:
-            self._head_bytes += len(data)
         self._parser.feed_data(data)
-        if self._is_head and self._head_bytes > _HEAD_BYTES_MAX:
+        # The parser keeps a line until all of it is there, and calls nobody meanwhile.
+        self._fed_bytes += len(data)
+        if not self._has_head and self._fed_bytes > _HEAD_BYTES_MAX:
             raise _TooLargeError("its head")
 
     def request(self) -> DoorRequest:
@@ -81,15 +83,25 @@ class _IncomingRequest:
         asked = (url.query or b"").decode("latin-1")
         query = dict(parse_qsl(asked, keep_blank_values=True, max_num_fields=_FIELDS_MOST))
         method = self._parser.get_method().decode("latin-1")
-        return DoorRequest(method, url.path.decode("latin-1"), query, b"".join(self._pieces))
+        return DoorRequest(method, (url.path or b"").decode("latin-1"), query, b"".join(self._pieces))
 
     def on_url(self, url: bytes) -> None:
         """A piece of the line that names it."""
+        self._count(url)
         self._url += url
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
-        self._is_head = False
+        """What comes from here on is its body."""
+        self._has_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """None of them says anything here; only how long they are matters."""
+        self._count(name, value)
+
+    def _count(self, *pieces: bytes) -> None:
+        self._head_bytes += sum(map(len, pieces))
+        if self._head_bytes > _HEAD_BYTES_MAX:
+            raise _TooLargeError("its head")
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -118,12 +130,23 @@ async def open_door(listen: str, answers: Answers) -> asyncio.Server:
                     async with asyncio.timeout(_SEND_S):
                         writer.write(_write_head(reply) + reply.body)
                         await writer.drain()
+                        await _see_off(reader, writer)
         finally:
             guests -= 1
             # A peer that reads nothing would keep its answer here for as long as it likes.
             writer.close() if not writer.transport.get_write_buffer_size() else writer.transport.abort()
 
     return await asyncio.start_server(serve, host.strip("[]") or None, int(port), limit=_CHUNK_BYTES)
+
+
+async def _see_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read what was still being sent: a connection that is closed over it is reset, and takes the answer with it."""
+    writer.write_eof()
+    seen = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            while seen <= _FAREWELL_BYTES and (data := await reader.read(_CHUNK_BYTES)):
+                seen += len(data)
 
 
 async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | None:
@@ -143,7 +166,7 @@ async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | N
         raise
     except _TooLargeError as bad:
         return _refuse("too_large", 413, f"{bad} is too large")
-    except (httptools.HttpParserError, ValueError):
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
         return _refuse("usage", 400, "this is no request of HTTP/1.1 that can be read")
     except TimeoutError:
         return _refuse("usage", 408, f"the request was not complete after {_REQUEST_S:g} s")

@@ -6,10 +6,11 @@ that address, and to no others; loopback is none of them.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any
 
-from phalanx.testing.controlplane.rest import KubeRest
+from phalanx.testing.controlplane.rest import KubeRefusedError, KubeRest
 
 
 def find_address() -> str | None:
@@ -47,6 +48,13 @@ def stand_in(api: KubeRest, namespace: str, service: str, address: str, port: in
     }
     api.create(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", slice_)
     return name
+
+
+def stand_down(api: KubeRest, namespace: str, name: str) -> None:
+    """It serves no more, and nothing is sent there; of one that never stood in there is nothing to do."""
+    with contextlib.suppress(KubeRefusedError):
+        api.delete(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}")
+        api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
 
 def _make_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:

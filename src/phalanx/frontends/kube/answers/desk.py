@@ -101,7 +101,13 @@ class Desk:
         if not name:
             raise AnswerError("usage", "/v1/why needs a gang", "/v1/why?namespace=default&gang=NAME")
         found = await self._look()
-        key = find_gang(found.picture, _namespace(query), name)
+        try:
+            key = find_gang(found.picture, _namespace(query), name)
+        except AnswerError:
+            # It may have come since that look.
+            self._found = None
+            found = await self._look()
+            key = find_gang(found.picture, _namespace(query), name)
         number = found.picture.number_of(key)
         if number is not None and number not in found.starts:
             # Too far back for a look that is for everybody: one of its own.

@@ -81,7 +81,7 @@ def _refuse_aliases(text: str) -> None:
         return
     for token in yaml.scan(text, Loader=BoundedLoader):
         if isinstance(token, yaml.AliasToken):
-            where = f"line {token.start_mark.line + 1}: the alias *{quote(token.value)}"
+            where = f"line {token.start_mark.line + 1}: the alias {quote(f'*{token.value}')}"
             raise AnswerError("usage", f"{where} is not followed here", "write out what it stands for")
 
 
@@ -160,6 +160,8 @@ def _name(tree: Mapping[str, Any]) -> str:
 def _admit(pod: Pod, at: int, scheduler: str, priorities: Mapping[str, int], notices: list[str]) -> Pod:
     """As the server would store it: priorities are numbers there, and it has an identity."""
     spec, metadata = pod.spec, pod.metadata
+    if not spec.containers:
+        raise AnswerError("usage", f"Pod {quote(metadata.name)} has no containers", _HINT)
     priority = spec.priority
     if priority is None and spec.priority_class_name:
         priority = priorities.get(spec.priority_class_name)
