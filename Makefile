@@ -1,5 +1,6 @@
 # Every target does its own set-up. Needs Python >= 3.11 with pip, and make; nothing else.
 #   make demo       show a scheduler at work (light set only)
+#   make demo-kube  the same on a control plane of Kubernetes, thrown away afterwards
 #   make test       the tests that every change has to pass, in a few minutes
 #   make test-long  all the others: many seeds, hundreds of kills, whole logs
 #   make test-live  tests against a whole real Kubernetes control plane
@@ -27,7 +28,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-light demo test test-long test-live controlplane check reference bench bench-kube lock clean
+.PHONY: help setup setup-light demo demo-kube test test-long test-live controlplane check reference bench bench-kube lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -37,6 +38,9 @@ setup-light: $(VENV)/.stamp-light
 
 demo: setup-light
 	@$(BIN)/phalanx demo
+
+demo-kube: setup-light controlplane
+	@$(BIN)/python -m phalanx.testing.controlplane.demo_kube
 
 # `test` and `test-long` are each other's complement: whatever its marks, a test is in one of them, or is `live` and long
 # and then in `test-live`, which also repeats the live ones of `test`.

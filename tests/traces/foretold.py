@@ -10,12 +10,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from phalanx.control.clone import clone_state
+from phalanx.control.forecasting.calibration import Calibration
+from phalanx.control.forecasting.lengths import Lengths, Said, measure_left, measure_whole
+from phalanx.control.forecasting.outlook import ForecastInput, look_often, tell
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.control.forward import Arrival, Forward
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.host.core.calibration import Calibration
-from phalanx.frontends.host.core.lengths import Lengths, Said, measure_left, measure_whole
-from phalanx.frontends.host.core.outlook import ForecastInput, look_often, tell
-from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.sim.run import make_state
 from phalanx.frontends.sim.scenario import Scenario
 from phalanx.frontends.sim.scribe import Scribe

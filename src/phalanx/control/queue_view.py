@@ -29,30 +29,31 @@ _KEPT_LEAST: Final = 20
 
 def list_ahead(state: State, policy: Policy, number: int) -> list[int] | None:
     """Gangs that have their turn before a waiting one, the first first; None if it has no turn at all."""
+    before: list[int] = []
+    for turn in list_turns(state, policy):
+        if number in turn:
+            return before
+        # Who can never run is ahead of nobody (rule 2), though it stands in the order.
+        before += [gang for gang in turn if not state.is_judged(gang)]
+    return None
+
+
+def list_turns(state: State, policy: Policy) -> list[list[int]]:
+    """Everybody who has a turn, as they are looked at just now: gangs that start together have one, at the last."""
     # Borrowed, since nothing is written before the answer is out: a snapshot would
     # make the next event copy every table.
     snapshot = state.borrow()
     session = Session(snapshot, policy)
     turns = order_turns(session)
-    row = state.records[number].row
-    # Gangs that start together have one turn, at the place of the last of them.
-    last = next((last for last, rows in turns.members.items() if row in rows), row)
-    mine = next((at for at in np.flatnonzero(turns.rows == last).tolist()), None)
-    if mine is None:
-        return None
-    line, before = QueueTurns(session, turns), []
+    line, found = QueueTurns(session, turns), []
     while line.left:
         stretch = line.next_stretch()
-        place = np.flatnonzero(stretch == mine)
-        before.append(stretch[: int(place[0])] if len(place) else stretch)
-        if len(place):
-            break
+        found.append(stretch)
         # Without a start nothing moves, so that the standing orders whole queues one after the other: what is told is
         # the order of now, which every start will change.
         line.done(len(stretch))
-    rows = [row for turn in np.concatenate(before).tolist() for row in turns.rows_of(turn)]
-    # Who can never run is ahead of nobody (rule 2), though it stands in the order.
-    return [gang for gang in snapshot.pending.gang[rows].tolist() if gang not in snapshot.judged]
+    gangs = snapshot.pending.gang
+    return [gangs[turns.rows_of(turn)].tolist() for stretch in found for turn in stretch.tolist()]
 
 
 @dataclass(frozen=True, slots=True)

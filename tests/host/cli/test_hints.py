@@ -9,12 +9,13 @@ import click
 import pytest
 
 import phalanx
-from phalanx.cli import _VERBS, main
+from phalanx.cli import main
+from phalanx.cli.kube.plugin import main as plugin
 
 SOURCE = Path(phalanx.__file__).parent
 #: What speaks to people: the command line, its client, the daemon.
 FOLDERS = ("cli", "client", "frontends/host", "control")
-FRAGMENT = re.compile(r"(?<![./\w-])phalanx ([a-z][a-z-]*)((?:[^;,()\n`'\"|<&#…]|\0)*)")
+FRAGMENT = re.compile(r"(?<![./\w-])(kubectl )?phalanx ([a-z][a-z-]*)((?:[^;,()\n`'\"|<&#…]|\0)*)")
 #: Sentences about the program in which a word behind its name is no verb.
 PROSE = {"keeps", "knows", "inside", "where", "is", "daemon", "run"}
 
@@ -35,15 +36,15 @@ def spoken():
 def fragments():
     found = {}
     for path, text in spoken():
-        for verb, rest in FRAGMENT.findall(text):
+        for plugged, verb, rest in FRAGMENT.findall(text):
             if verb not in PROSE:
-                found.setdefault((verb, rest.partition("  ")[0].strip()), path.relative_to(SOURCE).as_posix())
+                found.setdefault((plugged, verb, rest.partition("  ")[0].strip()), path.relative_to(SOURCE).as_posix())
     return found
 
 
-def understand(words):
+def understand(command, words):
     """Let the command line read words without running them."""
-    command, context = main, None
+    context = None
     while True:
         context = command.make_context(command.name, list(words), parent=context)
         if not isinstance(command, click.Group) or (command.invoke_without_command and not context.args):
@@ -51,7 +52,7 @@ def understand(words):
         _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
 
 
-def read(verb, rest):
+def read(verb, rest, program=main):
     """The words of a hint, as far as they are a command: what follows it may be a sentence, and that has no options."""
     words = [verb, *shlex.split(rest.replace("\0", "12").replace("`", ""))]
     last = None
@@ -59,7 +60,7 @@ def read(verb, rest):
         if end < len(words) and words[end].startswith("-"):
             break  # an option that was not understood is no sentence
         try:
-            understand(words[:end])
+            understand(program, words[:end])
         except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit):
             return None  # help, which is what was meant
         except click.UsageError as bad:
@@ -69,10 +70,11 @@ def read(verb, rest):
     return last
 
 
-@pytest.mark.parametrize(("verb", "rest"), sorted(fragments()), ids=str)
-def test_hints_are_commands(verb, rest):
-    assert verb in _VERBS, (verb, rest)
-    bad = read(verb, rest)
+@pytest.mark.parametrize(("plugged", "verb", "rest"), sorted(fragments()), ids=str)
+def test_hints_are_commands(plugged, verb, rest):
+    program = plugin if plugged else main
+    assert verb in program.verbs, (verb, rest)
+    bad = read(verb, rest, program)
     if isinstance(bad, (click.MissingParameter, click.BadOptionUsage)) and "\0" not in rest:
         return  # a verb, or an option of it, that is named in a sentence: phalanx submit --array makes many
     assert bad is None, f"phalanx {verb} {rest}: {bad.format_message()}"

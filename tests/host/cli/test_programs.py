@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from phalanx.cli import _VERBS, main
+from phalanx.cli import main
 
 PHALANX = "from phalanx.cli import main; main(prog_name='phalanx')"
 #: These print for people alone, or what they print is somebody else's text, or their -o names a file.
@@ -20,7 +20,7 @@ WITHOUT = {"completion", "install", "demo", "trace convert", "trace make", "what
 
 def commands():
     """Every command that does something, by what one types for it."""
-    for verb, module in sorted(_VERBS.items()):
+    for verb, module in sorted(main.verbs.items()):
         found = getattr(import_module(f"phalanx.cli.{module}"), verb.replace("-", "_"))
         if isinstance(found, click.Group):
             if found.invoke_without_command:

@@ -46,9 +46,9 @@ def test_queries(telling, phalanx):
 
 
 def test_every_verb_has_help_with_an_example(phalanx):
-    from phalanx.cli import _VERBS
+    from phalanx.cli import main
 
-    for verb in _VERBS:
+    for verb in main.verbs:
         done = phalanx(verb, "--help")
         assert done.exit_code == 0, verb
         if verb not in ("demo", "trace", "sim", "config"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.intake import Intake
@@ -16,7 +17,6 @@ from phalanx.frontends.host.core.jobs import Job, Live, Member, remember
 from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.planner import Begin, Leave, Planner
-from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.core.seatmap import split_seats
 from phalanx.frontends.host.core.telling import Telling
 from phalanx.frontends.host.ports import Caller, Device

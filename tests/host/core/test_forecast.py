@@ -16,12 +16,13 @@ from telling_world import World
 
 from phalanx.control.clone import clone_state
 from phalanx.control.dump import dump_state
+from phalanx.control.forecasting import outlook
+from phalanx.control.forecasting.calibration import Calibration
+from phalanx.control.forecasting.lengths import Lengths, Spread
 from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
-from phalanx.frontends.host.core import outlook
-from phalanx.frontends.host.core.calibration import Calibration
 from phalanx.frontends.host.core.forecast import PAUSE_MOST_US, STALE_US, Forecast, Forecaster
-from phalanx.frontends.host.core.lengths import Lengths, Spread
+from phalanx.frontends.host.core.predict import recall_runs
 from phalanx.frontends.host.store import EstimateRecord
 
 MINUTE = 60_000_000
@@ -76,7 +77,7 @@ def test_jobs_that_crash_at_once_say_nothing_of_the_next():
         job = world.submit(f"crash{at}", "1 gpu=1", walltime=4 * 3600)
         world.plan()
         world.end(job, "failed")
-    world.predictions.load(world.store.ended())
+    recall_runs(world.predictions, world.store.ended())
     found = wait_behind_an_hour(world)()
     assert minutes(world, found.at_us) == 60
     assert found.high_us - found.low_us > 10 * MINUTE

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from phalanx.frontends.host.core import predict
-from phalanx.frontends.host.core.predict import ANYBODY, Predictions
+from phalanx.control.forecasting import predictions
+from phalanx.control.forecasting.predictions import ANYBODY, Predictions
+from phalanx.frontends.host.core.predict import recall_runs
 from phalanx.frontends.host.store import JobRecord
 
 
@@ -97,7 +98,7 @@ def test_a_clock_that_went_wrong_teaches_nothing(ran_s):
 
 
 def test_names_are_forgotten_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(predict, "NAMES_MOST", 3)
+    monkeypatch.setattr(predictions, "NAMES_MOST", 3)
     told = Predictions()
     for name in ("a", "b", "c"):
         note(told, 10, 10, name=name)
@@ -115,29 +116,29 @@ def test_ended_jobs_are_loaded_newest_first_as_the_store_lists_them():
         record(2, "completed", 60, {"members": 1, "walltime": "2m"}),
         record(1, "completed", 30, {"members": 1, "walltime": 60}),
     ]
-    told.load(newest_first)
+    recall_runs(told, newest_first)
     assert told.runs("ada", "train") == (30, 60)
-    told.load([record(n, "completed", 50, {"members": 1, "walltime": "100s"}) for n in (7, 6, 5)])
+    recall_runs(told, [record(n, "completed", 50, {"members": 1, "walltime": "100s"}) for n in (7, 6, 5)])
     assert told.ratios("ada") == (0.5, 0.5, 0.5, 0.5, 0.5, *ANYBODY)
 
 
 def test_what_failed_or_was_cancelled_teaches_nothing():
     told = Predictions()
     stated = {"members": 1, "walltime": "4h"}
-    told.load([record(number, "failed" if number % 2 else "cancelled", 1, stated) for number in range(6)])
+    recall_runs(told, [record(number, "failed" if number % 2 else "cancelled", 1, stated) for number in range(6)])
     assert (told.ratios("ada"), told.runs("ada", "train"), told.spans("ada")) == (ANYBODY, (), ())
 
 
 def test_the_order_of_loading_keeps_the_newest(monkeypatch):
-    monkeypatch.setattr(predict, "RUNS_MOST", 2)
+    monkeypatch.setattr(predictions, "RUNS_MOST", 2)
     told = Predictions()
-    told.load([record(3, "completed", 300, {}), record(2, "completed", 200, {}), record(1, "completed", 1, {})])
+    recall_runs(told, [record(3, "completed", 300, {}), record(2, "completed", 200, {}), record(1, "completed", 1, {})])
     assert told.runs("ada", "train") == (200, 300)
 
 
 @pytest.mark.parametrize("gang", [{"walltime": "soon"}, {"walltime": [1]}, [], "x"])
 def test_a_gang_that_cannot_be_read_states_no_time(gang):
     told = Predictions()
-    told.load([record(number, "completed", 10, gang) for number in range(6)])
+    recall_runs(told, [record(number, "completed", 10, gang) for number in range(6)])
     assert told.ratios("ada") == ANYBODY
     assert told.spans("ada") == (10,) * 6

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it o
 
 from telling_world import WALL, World, at_utc, caller  # noqa: F401
 
-from phalanx.frontends.host.core import needs
+from phalanx.control import amounts
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.jobs import EVICT, ArrayPlace, Live, Member, ResizeUnderWay
 from phalanx.frontends.host.messages import Reason
@@ -345,7 +345,7 @@ def test_a_job_of_a_queue_that_is_gone_can_still_be_listed():
     ],
 )
 def test_what_a_gang_needs(lines, topology, text):
-    assert needs.needs_text(make_gang("x", *lines, topology=topology)) == text
+    assert amounts.needs_text(make_gang("x", *lines, topology=topology)) == text
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_what_a_gang_needs(lines, topology, text):
     ],
 )
 def test_amounts(kind, units, text, bare):
-    assert (needs.amount(kind, units), needs.amount(kind, units, bare=True)) == (text, bare)
+    assert (amounts.amount(kind, units), amounts.amount(kind, units, bare=True)) == (text, bare)
 
 
 def test_rows_are_equal_whatever_their_order():

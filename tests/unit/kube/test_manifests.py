@@ -32,6 +32,7 @@ def test_everything_is_printed_once_and_the_image_and_the_rest_can_be_chosen():
         "ClusterRole",
         "ClusterRoleBinding",
         "Role",
+        "Role",
         "RoleBinding",
         "Deployment",
         "Service",

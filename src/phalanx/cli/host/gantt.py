@@ -61,9 +61,15 @@ def gantt(past: str, output: str) -> None:
     if output == "json":
         dump(told)
         return
-    there = terminal_columns()
-    for line in draw(told, _WIDTH if there is None else max(_NARROWEST, there - _MARGIN), there):
+    width, there = choose_width()
+    for line in draw(told, width, there):
         click.echo(line)
+
+
+def choose_width(margin: int = _MARGIN) -> tuple[int, int | None]:
+    """Columns of the picture beside such a margin, and those of the terminal, if it is one."""
+    there = terminal_columns()
+    return _WIDTH if there is None else max(_NARROWEST, there - margin), there
 
 
 def draw(told: dict[str, Any], width: int, there: int | None = None) -> list[str]:
@@ -72,9 +78,15 @@ def draw(told: dict[str, Any], width: int, there: int | None = None) -> list[str
     bars = [bar for bar in told["bars"] if instant(bar.get("start"))]
     if here is None or not bars:
         return ["nothing has run lately, and nothing waits"]
+    return draw_rows(_rows(told["devices"], bars), bars, here, width, there)
+
+
+def draw_rows(
+    rows: Sequence[tuple[str, Sequence[Bar]]], bars: Sequence[Bar], here: datetime, width: int, there: int | None
+) -> list[str]:
+    """The same of rows with names: a bar has a `job`, by which it is labelled and coloured, and an entry below."""
     axis = _make_axis(bars, here, width)
     glyphs = _choose_glyphs()
-    rows = _rows(told["devices"], bars)
     margin = max(len(name) for name, _ in rows)
     lines = [f"{name:>{margin}} {_draw_row(mine, axis, here, glyphs)}" for name, mine in rows]
     lines.append(f"{'':>{margin}} {_draw_axis(axis, here)}")

@@ -19,12 +19,11 @@ from phalanx.cli.host.text import (
     now,
     painted,
     span,
-    start_text,
     table,
 )
+from phalanx.cli.why_text import LABEL, blocker_lines, labelled, passing_lines, start_lines
 from phalanx.client.daemon import Daemon, job_path
 
-_LABEL: Final = 12
 _DECISIONS: Final = 5
 
 Told = dict[str, Any]
@@ -58,13 +57,13 @@ def _print(told: Told, failed: list[str], *, verbose: bool) -> None:
     most = len(told.get("decisions") or ()) if verbose else _DECISIONS
     parts = (
         [_title(told)],
-        [*_blockers(told), *_surplus(told), *_ahead(told), *_passing(told)],
-        [*_starts(told), *_sooner(told)],
+        [*blocker_lines(told), *_surplus(told), *_ahead(told), *passing_lines(told)],
+        [*start_lines(told), *_sooner(told)],
         [f"  {line}" for line in failed],
         _decisions(told, most),
     )
     lines = "\n\n".join("\n".join(part) for part in parts if part).split("\n")
-    print_wrapped(lines, _LABEL + 2)
+    print_wrapped(lines, LABEL + 2)
 
 
 def _failure(daemon: Daemon, told: Told) -> list[str]:
@@ -82,24 +81,6 @@ def _title(told: Told) -> str:
     return "  ".join(words)
 
 
-def _blockers(told: Told) -> list[str]:
-    reason = told.get("reason")
-    if reason is None:
-        return []
-    label = "BLOCKED BY" if told["state"] == "pending" else "BECAUSE"
-    lines = [_row(label, click.style(clean(reason["code"]), bold=True)), f"    {clean(reason['message'])}"]
-    # Gates have one code, and each is lifted by something else.
-    others = [
-        each
-        for each in told.get("blockers") or ()
-        if each["code"] != reason["code"] or (each["code"] == "Held" and each["message"] != reason["message"])
-    ]
-    size = max((len(each["code"]) for each in others), default=0)
-    for at, each in enumerate(others):
-        lines.append(_row("" if at else "ALSO", f"{clean(each['code']):<{size}}  {clean(each['message'])}"))
-    return lines
-
-
 def _ahead(told: Told) -> list[str]:
     ahead = told.get("ahead") or {}
     if told["state"] != "pending" or not ahead.get("gangs"):
@@ -108,32 +89,13 @@ def _ahead(told: Told) -> list[str]:
     first = [f"#{job['id']} {clean(job.get('user', ''))} {gpus(job.get('gpus'))}" for job in ahead["jobs"]]
     more = ahead["gangs"] - len(first)
     return [
-        _row("AHEAD", "  ".join([gangs, ", ".join([*first, *([f"and {more} more"] if more > 0 else [])])]).rstrip())
+        labelled("AHEAD", "  ".join([gangs, ", ".join([*first, *([f"and {more} more"] if more > 0 else [])])]).rstrip())
     ]
 
 
 def _surplus(told: Told) -> list[str]:
     sentences = (told.get("surplus") or {}).get("sentences") or []
-    return [_row("" if at else "SURPLUS", clean(line)) for at, line in enumerate(sentences)]
-
-
-def _passing(told: Told) -> list[str]:
-    lines = [each["message"] for each in told.get("passed_by") or ()]
-    lines += [each["message"] for each in (told.get("fills_after"),) if each]
-    return [_row("" if at else "PASSING", clean(line)) for at, line in enumerate(lines)]
-
-
-def _starts(told: Told) -> list[str]:
-    if told["state"] != "pending":
-        return []
-    eta = told.get("eta")
-    starts = start_text(eta)
-    if not starts and (told.get("reason") or {}).get("code") == "Held":
-        return []  # whoever holds it can say
-    if not starts:
-        return [_row("STARTS", "nobody can say: nothing that is known ahead would start it")]
-    hangs_on = clean((eta or {}).get("hangs_on") or "")
-    return [_row("STARTS", f"{starts}{f'   {hangs_on}' if hangs_on else ''}")]
+    return [labelled("" if at else "SURPLUS", clean(line)) for at, line in enumerate(sentences)]
 
 
 def _sooner(told: Told) -> list[str]:
@@ -143,7 +105,7 @@ def _sooner(told: Told) -> list[str]:
     cells = [
         [clean(way["what"]), clean(way["command"]), f"-> {due(way['at'])}" if way.get("at") else ""] for way in ways
     ]
-    return [_row("" if at else "SOONER IF", line) for at, line in enumerate(table([], cells))]
+    return [labelled("" if at else "SOONER IF", line) for at, line in enumerate(table([], cells))]
 
 
 def _decisions(told: Told, most: int) -> list[str]:
@@ -154,8 +116,4 @@ def _decisions(told: Told, most: int) -> list[str]:
     cells = [
         [exact(each.get("at")), clean(each["event"]), data_text(each.get("data"), each.get("at"))] for each in decisions
     ]
-    return [_row("" if at else "DECIDED", line) for at, line in enumerate(table([], cells))]
-
-
-def _row(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL}}{text}".rstrip()
+    return [labelled("" if at else "DECIDED", line) for at, line in enumerate(table([], cells))]

@@ -34,7 +34,7 @@ class Raw:
     text: str | None = None  # a scalar as it was written
 
 
-class _Loader(_Base):  # type: ignore[misc, valid-type]
+class BoundedLoader(_Base):  # type: ignore[misc, valid-type]
     """The safe loader with a bound on nesting: the C parser recurses without one, until the process dies."""
 
     depth = 0
@@ -82,7 +82,7 @@ def _key_text(key: object) -> str:
 
 def _parse_yaml(text: str, file: str) -> Raw:
     try:
-        loader = _Loader(text)
+        loader = BoundedLoader(text)
         try:
             # Composed and not loaded: nodes still know their line and how a scalar was written.
             node = loader.get_single_node()

@@ -14,6 +14,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from phalanx.control.explain import Told
+from phalanx.frontends.kube.answers.cluster_view import ClusterView, take_picture
+from phalanx.frontends.kube.answers.kube_replies import AnswerError
 from phalanx.frontends.kube.api.api_client import ApiClient
 from phalanx.frontends.kube.api.reflector import Reflector
 from phalanx.frontends.kube.binder import Binder
@@ -322,6 +324,16 @@ class Controller:
             await self.herald.tell_some(due, self.views, why)
         await asyncio.sleep(gap_s)
         self._wake.set()
+
+    def take_picture(self) -> ClusterView:
+        """Everything as it is now, for whoever answers questions; only the one that leads knows enough."""
+        planner = self.planner
+        if not self.is_leading or planner is None:
+            holder = "" if self.leadership is None else self.leadership.holder
+            says = f"this replica follows; {holder} leads" if holder else "this replica does not lead yet"
+            raise AnswerError("unavailable", says, "ask that one, or ask again", follows=True, leader=holder)
+        planner.at(self._clock.now_us())
+        return take_picture(planner, self.settings.policy, self.views, self.terrain, self.mirror)
 
     @property
     def has_sight(self) -> bool:

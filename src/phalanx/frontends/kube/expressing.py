@@ -68,6 +68,12 @@ def express_node(node: NodeObject, levels: LevelNames) -> Node:
     return Node(node.metadata.name, amounts, labels, tuple(taints))
 
 
+def find_device_kind(kinds: Iterable[str]) -> str:
+    """What a cluster is bought for: GPUs if it has any, else the first kind that not every machine has."""
+    own = sorted(kind for kind in kinds if kind not in _COMMON_KINDS)
+    return next((kind for kind in own if kind.endswith("gpu")), own[0] if own else "cpu")
+
+
 def label_word(key: str, levels: LevelNames) -> str:
     """A label of Kubernetes by a name that means nothing else to the engine."""
     return f"label:{key}" if key == NODE_LEVEL or key in levels.levels else key

@@ -1,38 +1,192 @@
-"""What probes and a metrics collector ask of a replica: three paths, plain HTTP, nothing to be changed through it."""
+"""What probes, a metrics collector and people ask of a replica: plain HTTP, nothing to be changed through it.
+
+Whoever reaches the port may send anything: heads, bodies, connections and their time are bounded here, and what a path
+means is for whoever answers. One request a connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import parse_qsl
 
-_REQUEST_BYTES_MAX: Final = 8_192
-_REQUEST_S: Final = 5.0
+import httptools
+import msgspec
 
-#: Path → status and text.
-Answers = Callable[[str], tuple[int, str] | None]
+_HEAD_BYTES_MAX: Final = 16_384
+#: A file of manifests; the API server takes no larger object either.
+BODY_BYTES_MAX: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 16
+_REQUEST_S: Final = 10.0
+_ANSWER_S: Final = 60.0
+_SEND_S: Final = 30.0
+_FAREWELL_S: Final = 2.0
+_FAREWELL_BYTES: Final = 16 << 20
+_CONNECTIONS_MOST: Final = 64
+_FIELDS_MOST: Final = 16
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; version=0.0.4"
+
+
+@dataclass(frozen=True, slots=True)
+class DoorRequest:
+    """What somebody asks."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorReply:
+    """What they are told."""
+
+    status: int
+    body: bytes
+    kind: str = JSON
+
+
+Answers = Callable[[DoorRequest], Awaitable[DoorReply]]
+
+
+class _TooLargeError(Exception):
+    """More than anybody sends who means well."""
+
+
+class _IncomingRequest:
+    """Takes a request as it comes in; the parser calls it."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._pieces: list[bytes] = []
+        self._head_bytes = self._body_bytes = 0
+        self._fed_bytes = 0
+        self._has_head = self.is_complete = False
+
+    def feed(self, data: bytes) -> None:
+        """More of it; `_TooLargeError` as soon as it is."""
+        self._parser.feed_data(data)
+        # The parser keeps a line until all of it is there, and calls nobody meanwhile.
+        self._fed_bytes += len(data)
+        if not self._has_head and self._fed_bytes > _HEAD_BYTES_MAX:
+            raise _TooLargeError("its head")
+
+    def request(self) -> DoorRequest:
+        """The whole."""
+        url = httptools.parse_url(self._url)
+        asked = (url.query or b"").decode("latin-1")
+        query = dict(parse_qsl(asked, keep_blank_values=True, max_num_fields=_FIELDS_MOST))
+        method = self._parser.get_method().decode("latin-1")
+        return DoorRequest(method, (url.path or b"").decode("latin-1"), query, b"".join(self._pieces))
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the line that names it."""
+        self._count(url)
+        self._url += url
+
+    def on_headers_complete(self) -> None:
+        """What comes from here on is its body."""
+        self._has_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """None of them says anything here; only how long they are matters."""
+        self._count(name, value)
+
+    def _count(self, *pieces: bytes) -> None:
+        self._head_bytes += sum(map(len, pieces))
+        if self._head_bytes > _HEAD_BYTES_MAX:
+            raise _TooLargeError("its head")
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._body_bytes += len(body)
+        if self._body_bytes > BODY_BYTES_MAX:
+            raise _TooLargeError(f"what was sent, of which {BODY_BYTES_MAX >> 20} MiB are taken")
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """All of it was there; what else comes is not read."""
+        self.is_complete = True
 
 
 async def open_door(listen: str, answers: Answers) -> asyncio.Server:
     """Listen on ADDR:PORT; the answers come from whoever knows."""
     host, _, port = listen.rpartition(":")
+    guests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(_REQUEST_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                words = head.split(b" ", 2)
-                path = words[1].decode("latin-1").partition("?")[0] if len(words) > 1 else ""
-                code, text = answers(path) or (404, "not found\n")
-                body = text.encode()
-                lines = [
-                    f"HTTP/1.1 {code} -",
-                    "Content-Type: text/plain; version=0.0.4",
-                    f"Content-Length: {len(body)}",
-                ]
-                writer.write("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body)
-                await writer.drain()
-        writer.close()
+        nonlocal guests
+        guests += 1
+        try:
+            with contextlib.suppress(OSError, TimeoutError):
+                reply = await _hear(reader, answers) if guests <= _CONNECTIONS_MOST else _refuse("too_many", 503)
+                if reply is not None:
+                    async with asyncio.timeout(_SEND_S):
+                        writer.write(_write_head(reply) + reply.body)
+                        await writer.drain()
+                        await _see_off(reader, writer)
+        finally:
+            guests -= 1
+            # A peer that reads nothing would keep its answer here for as long as it likes.
+            writer.close() if not writer.transport.get_write_buffer_size() else writer.transport.abort()
 
-    return await asyncio.start_server(serve, host.strip("[]") or None, int(port), limit=_REQUEST_BYTES_MAX)
+    return await asyncio.start_server(serve, host.strip("[]") or None, int(port), limit=_CHUNK_BYTES)
+
+
+async def _see_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read what was still being sent: a connection that is closed over it is reset, and takes the answer with it."""
+    writer.write_eof()
+    seen = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            while seen <= _FAREWELL_BYTES and (data := await reader.read(_CHUNK_BYTES)):
+                seen += len(data)
+
+
+async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | None:
+    """One request and its reply; None: nobody waits for one."""
+    incoming = _IncomingRequest()
+    try:
+        async with asyncio.timeout(_REQUEST_S):
+            while not incoming.is_complete:
+                data = await reader.read(_CHUNK_BYTES)
+                if not data:
+                    return None
+                incoming.feed(data)
+        request = incoming.request()
+    except httptools.HttpParserCallbackError as bad:
+        if isinstance(bad.__context__, _TooLargeError):
+            return _refuse("too_large", 413, f"{bad.__context__} is too large", "ask about fewer objects at once")
+        raise
+    except _TooLargeError as bad:
+        return _refuse("too_large", 413, f"{bad} is too large")
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
+        return _refuse("usage", 400, "this is no request of HTTP/1.1 that can be read")
+    except TimeoutError:
+        return _refuse("usage", 408, f"the request was not complete after {_REQUEST_S:g} s")
+    async with asyncio.timeout(_ANSWER_S):
+        return await answers(request)
+
+
+def _refuse(code: str, status: int, message: str = "too many connections", hint: str = "ask again") -> DoorReply:
+    told = {"code": code, "message": message, "hint": hint, "details": {}}
+    return DoorReply(status, msgspec.json.encode({"error": told}))
+
+
+def _write_head(reply: DoorReply) -> bytes:
+    lines = [
+        f"HTTP/1.1 {reply.status} -",
+        f"Content-Type: {reply.kind}",
+        f"Content-Length: {len(reply.body)}",
+        # Names of others' objects are in here: no browser may take it for a page.
+        "X-Content-Type-Options: nosniff",
+        "Cache-Control: no-store",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

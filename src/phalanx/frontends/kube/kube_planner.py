@@ -97,7 +97,7 @@ class KubePlanner:
         self.parties: dict[int, Party] = {}
         self._by_key: dict[GangKey, dict[int, Party]] = {}
         self._by_uid: dict[str, Party] = {}
-        self._others: dict[str, Mapping[str, int]] = {}  # by node, as told
+        self.others: dict[str, Mapping[str, int]] = {}  # by node, as told
         self._leaving: set[str] = set()  # nodes that are gone, to which somebody is still on the way
         self._lost_meanwhile: set[str] = set()  # pods that are gone while their party flies
         self._short: set[str] = set()  # nodes on which others hold more than there is
@@ -146,14 +146,14 @@ class KubePlanner:
             for uid in uids:
                 self.lose_pod(uid)
             self._forget_others((name,))
-            self._others.pop(name, None)
+            self.others.pop(name, None)
             empty.append(index[name])
         self.loop.remove_nodes(empty)
 
     def set_others(self, node: str, amounts: Mapping[str, int]) -> None:
         """All that pods take of a node which are no party's."""
-        if self._others.get(node, _NOTHING) != amounts:
-            self._others[node] = dict(amounts)
+        if self.others.get(node, _NOTHING) != amounts:
+            self.others[node] = dict(amounts)
             self._tell_others((node,))
 
     def _sum_ours(self, names: set[str]) -> dict[str, dict[str, int]]:
@@ -176,7 +176,7 @@ class KubePlanner:
     def _tell_others(self, names: Iterable[str]) -> None:
         index = self.state.fleet.index_by_name
         for name in names:
-            fits = name not in index or self.state.crowd(index[name], self._others.get(name, _NOTHING))
+            fits = name not in index or self.state.crowd(index[name], self.others.get(name, _NOTHING))
             (self._short.discard if fits else self._short.add)(name)
 
     # ---- gangs

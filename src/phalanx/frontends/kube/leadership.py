@@ -36,6 +36,7 @@ class Leadership:
         self._good_until_us = 0
         self._tree: dict[str, Any] = {}
         self._said = ""
+        self.holder = ""  # who leads, as far as that was looked at
 
     def is_good(self) -> bool:
         """Whether we lead, for sure, for as long as a call takes."""
@@ -103,6 +104,7 @@ class Leadership:
         holder = spec.get("holderIdentity") or ""
         lease_us = max(int(spec.get("leaseDurationSeconds") or LEASE_S), _LEASE_S_MIN) * 1_000_000
         if holder and asked_us < self._seen[1] + lease_us:
+            self.holder = holder
             self._say("follow", f"{holder} leads")
             return None
         epoch = int(spec.get("leaseTransitions") or 0) + 1

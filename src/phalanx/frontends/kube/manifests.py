@@ -25,6 +25,8 @@ _SETTINGS_FOLDER: Final = "/etc/phalanx"
 _SETTINGS_FILE: Final = "settings.yaml"
 #: Whom the image runs as, too (Dockerfile).
 USER: Final = 65_532
+#: By which `kubectl phalanx` asks.
+PORT_NAME: Final = "metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def list_manifests(chosen: KubeInstallation) -> list[dict[str, Any]]:
             "v1",
             "Service",
             chosen,
-            spec={"selector": _labels(chosen), "ports": [{"name": "metrics", "port": _PORT, "targetPort": _PORT}]},
+            spec={"selector": _labels(chosen), "ports": [{"name": PORT_NAME, "port": _PORT, "targetPort": _PORT}]},
         ),
         _object(
             "policy/v1",
@@ -101,6 +103,15 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
             "subjects": [subject],
         },
         _object(f"{of}/v1", "Role", chosen, rules=own_rules),
+        # Bound to nobody: an administrator says who may ask. What is asked about is sent, which is `create`.
+        {
+            **_object(f"{of}/v1", "Role", chosen, rules=[_reader_rule(chosen)]),
+            "metadata": {
+                "name": f"{chosen.scheduler}-reader",
+                "namespace": chosen.namespace,
+                "labels": _labels(chosen),
+            },
+        },
         _object(
             f"{of}/v1",
             "RoleBinding",
@@ -113,6 +124,12 @@ def list_rights(chosen: KubeInstallation) -> list[dict[str, Any]]:
 
 def _settings(chosen: KubeInstallation) -> dict[str, Any]:
     return _object("v1", "ConfigMap", chosen, data={_SETTINGS_FILE: chosen.settings})
+
+
+def _reader_rule(chosen: KubeInstallation) -> dict[str, Any]:
+    """To ask through the proxy of the Service, by the name of its port and in no other way."""
+    named = [f"{chosen.scheduler}:{PORT_NAME}", f"http:{chosen.scheduler}:{PORT_NAME}"]
+    return {**_rule("", ("services/proxy",), ("get", "create")), "resourceNames": named}
 
 
 def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
@@ -132,7 +149,7 @@ def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
         "name": "scheduler",
         "image": chosen.image,
         "args": args,
-        "ports": [{"name": "metrics", "containerPort": _PORT}],
+        "ports": [{"name": PORT_NAME, "containerPort": _PORT}],
         "livenessProbe": {"httpGet": probe, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}},

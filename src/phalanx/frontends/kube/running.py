@@ -8,16 +8,18 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from typing import IO, Any, Final
 
 import msgspec
 
+from phalanx.frontends.kube.answers.desk import Desk
 from phalanx.frontends.kube.api.api_client import ApiClient, ApiRefusedError, ApiSilentError
 from phalanx.frontends.kube.api.kubeconfig import ApiAccess
 from phalanx.frontends.kube.controller import Controller
 from phalanx.frontends.kube.intents import FencedError
 from phalanx.frontends.kube.kube_clock import KubeClock
-from phalanx.frontends.kube.kube_door import open_door
+from phalanx.frontends.kube.kube_door import TEXT, DoorReply, DoorRequest, open_door
 from phalanx.frontends.kube.kube_settings import KubeSettings
 from phalanx.frontends.kube.leadership import Leadership
 
@@ -66,7 +68,8 @@ async def _run(access: ApiAccess, settings: KubeSettings, clock: KubeClock, log:
             identity=f"{socket.gethostname()}_{os.getpid()}_{clock.boot_us()}",
         )
     controller = Controller(api, settings, clock, log.tell, leadership)
-    door = await open_door(settings.listen, lambda path: _answer(controller, path)) if settings.listen else None
+    desk = Desk(controller, log.tell)
+    door = await open_door(settings.listen, partial(_answer, controller, desk)) if settings.listen else None
     log.tell("start", scheduler=settings.scheduler_name, server=f"{access.host}:{access.port}")
     try:
         await controller.run(stop)
@@ -84,13 +87,17 @@ async def _run(access: ApiAccess, settings: KubeSettings, clock: KubeClock, log:
     return 0
 
 
-def _answer(controller: Controller, path: str) -> tuple[int, str] | None:
-    if path == "/healthz":
-        return 200, "ok\n"
-    if path == "/readyz":
+async def _answer(controller: Controller, desk: Desk, request: DoorRequest) -> DoorReply:
+    code, text = 200, "ok\n"
+    # Probes never wait for anybody's question.
+    if request.path == "/metrics":
+        text = _tell_metrics(controller)
+    elif request.path == "/readyz" and not controller.has_sight:
         # A replica that follows is ready to lead.
-        return (200, "ok\n") if controller.has_sight else (503, "the cluster has not been listed yet\n")
-    return (200, _tell_metrics(controller)) if path == "/metrics" else None
+        code, text = 503, "the cluster has not been listed yet\n"
+    elif request.path not in ("/healthz", "/readyz"):
+        return await desk.answer(request)
+    return DoorReply(code, text.encode(), TEXT)
 
 
 def _tell_metrics(controller: Controller) -> str:

@@ -9,6 +9,8 @@
 `fake_nodes`   machines that are objects only, and pods to put on them
 `crds`         the kinds of other gang schedulers
 `kubelet`      moves bound pods on, since nobody runs them
+`standing_in`  a program of this machine behind a Service, for the API server's proxy
+`demo_kube`    all of it as a show: `make demo-kube`
 
     with ControlPlane(PlaneSettings(scheduler=True)) as plane:
         plane.api.create_all("/api/v1/nodes", make_nodes("16x8"))

@@ -12,6 +12,8 @@ import msgspec
 
 from phalanx.control.clone import clone_state
 from phalanx.control.dump import dump_state, format_state
+from phalanx.control.forecasting.lengths import UNSAID_US
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.frontends.host.core import happenings
 from phalanx.frontends.host.core.access import Access
 from phalanx.frontends.host.core.admission import Admission
@@ -23,10 +25,9 @@ from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.housekeeping import Housekeeping
 from phalanx.frontends.host.core.jobs import LINGER_US, Job
-from phalanx.frontends.host.core.lengths import UNSAID_US
 from phalanx.frontends.host.core.means import Means
 from phalanx.frontends.host.core.pacing import Pacing
-from phalanx.frontends.host.core.predict import Predictions
+from phalanx.frontends.host.core.predict import recall_runs
 from phalanx.frontends.host.core.progress_reading import ProgressReader
 from phalanx.frontends.host.core.recovery import Recovery
 from phalanx.frontends.host.core.resizing import Resizing
@@ -90,7 +91,7 @@ class Core:
     async def recover(self) -> None:
         """Everything that is on disk, before anybody asks."""
         self.admission.newest = self.known.store.newest()
-        self.predictions.load(self.known.store.ended(limit=2000))
+        recall_runs(self.predictions, self.known.store.ended(limit=2000))
         self.forecaster.recall(self.known.store.estimates())
         await self._recovery.run()
         self.attempts.begin_listening()

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from phalanx.control.clone import clone_state
+from phalanx.control.forecasting.calibration import Calibration
+from phalanx.control.forecasting.lengths import Lengths, Said, measure_left, measure_whole
+from phalanx.control.forecasting.outlook import ForecastInput, Looks, look_often, tell
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.control.gates import OPENED_BY_OTHERS, OPENS_BY_ITSELF
 from phalanx.control.look_ahead import Outlook, StartCause
 from phalanx.control.queue_view import KEPT_MOST, thin_out
+from phalanx.control.sentences import say_cause
 from phalanx.control.state import State
 from phalanx.engine.lifecycle import Phase
-from phalanx.frontends.host.core.calibration import Calibration
 from phalanx.frontends.host.core.errands import log
 from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.knowledge import Knowledge
-from phalanx.frontends.host.core.lengths import UNSAID, Lengths, Said, measure_left, measure_whole
-from phalanx.frontends.host.core.outlook import ForecastInput, Looks, look_often, tell
-from phalanx.frontends.host.core.predict import Predictions
 from phalanx.frontends.host.store import VOID_US, AddEstimate, EstimateRecord
-from phalanx.words import span
 
 #: Processor time of one forecast: half for the middle, the rest for the range.
 BUDGET_S: Final = 1.2
@@ -319,14 +319,9 @@ class Forecaster:
         other = self.known.register.by_number.get(cause.gang)
         if other is None:
             return ""
-        verb = {"end": "ends", "shrink": "gives some back", "leave": "has made way"}[cause.what]
-        source = lengths.source.get(cause.gang)
-        ground = " (no --time was given)" if source in UNSAID else ""
-        if source == "overdue" and other.gang.walltime_us is not None:
-            ground = f" (it has outlived its --time of {span(other.gang.walltime_us / 1e6)})"
-        # Of one that waits itself: else nobody would be ahead, and the start hang on the end of somebody who waits.
-        first = ", which starts before it," if other.state == "pending" else ""
-        return f"when {other.id} ({other.name}){first} {verb}{ground}"
+        source = lengths.source.get(cause.gang, "")
+        call, waits = f"{other.id} ({other.name})", other.state == "pending"
+        return say_cause(cause, call, source, other.gang.walltime_us, "--time", waits=waits)
 
 
 def is_crowded(known: Knowledge) -> bool:

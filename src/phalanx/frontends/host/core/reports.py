@@ -8,11 +8,12 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from phalanx.control.amounts import least_devices
 from phalanx.control.queue_view import find_entitled
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.knowledge import Knowledge
 from phalanx.frontends.host.core.processes import Processes
-from phalanx.frontends.host.core.rows import Rows, least_gpus, seated
+from phalanx.frontends.host.core.rows import Rows, seated
 from phalanx.frontends.host.messages import DeviceRow, DeviceUse, NodeRow, QueueRow
 from phalanx.frontends.host.ports import Caller, Device, DeviceReading
 from phalanx.frontends.host.service import Figures
@@ -207,7 +208,7 @@ class Reports:
         held = sum(_held(job) for job in running)
         parts = [f"You hold {number(held)} of {gpus(len(self.known.devices))} in {_jobs(len(running))}"]
         if waiting:
-            asked = sum(least_gpus(job.gang) for job in waiting)
+            asked = sum(least_devices(job.gang) for job in waiting)
             parts[0] += f", and {_jobs(len(waiting))} wait{'s' if len(waiting) == 1 else ''} for {number(asked)} more"
         for row in rows:
             used, own = (row[key].get(DEVICE_KIND, 0) for key in ("used", "entitled"))

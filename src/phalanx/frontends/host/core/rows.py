@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from phalanx.control.amounts import least_devices
 from phalanx.control.explain import Told, explain_all
 from phalanx.control.gates import (
     GATE_ARRAY,
@@ -23,6 +24,7 @@ from phalanx.control.gates import (
     GATE_SINGLETON,
     OPENED_BY_OTHERS,
 )
+from phalanx.control.sentences import Scene
 from phalanx.frontends.host.core.ceilings import is_up
 from phalanx.frontends.host.core.forecast import PAUSE_FACTOR, Forecast, Forecaster
 from phalanx.frontends.host.core.jobs import (
@@ -42,7 +44,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND, MILLI
-from phalanx.words import devices_text, listing, moment, span, start_text
+from phalanx.words import devices_text, due, listing, moment, span, start_text
 
 #: An explanation may be told again for so many times what it cost, and not for longer than this.
 EXPLAINED_MOST_US: Final = 2_000_000
@@ -66,6 +68,32 @@ def may_read(caller: Caller | None, uid: int) -> bool:
     return caller is None or caller.may_act_on(uid)
 
 
+@dataclass(frozen=True, slots=True)
+class JobNames:
+    """What jobs are called in sentences."""
+
+    known: Knowledge
+
+    @property
+    def word(self) -> str:
+        """What one of them is."""
+        return "job"
+
+    def call(self, number: int) -> str | None:
+        """By number and name."""
+        job = self.known.register.by_number.get(number)
+        return None if job is None else f"{job.id} ({job.name})"
+
+    def describe(self, number: int, *more: str) -> str | None:
+        """With its owner."""
+        job = self.known.register.by_number.get(number)
+        return None if job is None else f"{job.id} ({', '.join([job.name, job.user, *more])})"
+
+    def due(self, at_us: int) -> str:
+        """By the wall clock."""
+        return due(self.known.wall_at(at_us), self.known.clock.wall_s())
+
+
 class Rows:
     """Tells where jobs stand."""
 
@@ -73,6 +101,7 @@ class Rows:
         """Nothing was explained yet."""
         self.known = known
         self.forecaster, self._meter = forecaster, meter
+        self.names = JobNames(known)
         self._explained = Explained()
         self._mates: dict[tuple[int, str], Job] = {}  # whom singletons wait for
 
@@ -92,6 +121,11 @@ class Rows:
         cost_us = round((self._meter() - began_s) * 1e6)
         self._explained = Explained(reasons, reservations, planner.version, now_us, cost_us)
         return self._explained
+
+    def scene(self) -> Scene:
+        """The machine with everybody's reasons, for sentences about one of them."""
+        told, planner = self.explained(), self.known.planner
+        return Scene(planner.state, planner.policy, told.reasons, told.reservations, self.names, DEVICE_KIND)
 
     def reason(self, job: Job, told: Mapping[int, Told], *, reads: bool = True) -> Reason | None:
         """Why a job is where it is, in a sentence; None: there is nothing to say."""
@@ -325,7 +359,7 @@ class Rows:
         ended_us = record.end_us if record.end_us is not None else record.submit_us
         spent = recall_spent(record)
         if not spent.attempts and record.start_us is not None:  # of a daemon that did not add attempts up
-            spent = Spent(max(0, ended_us - record.start_us), 1, 0.0 if gang is None else least_gpus(gang))
+            spent = Spent(max(0, ended_us - record.start_us), 1, 0.0 if gang is None else least_devices(gang))
         return Row(
             id=record.id,
             name=record.name,
@@ -338,7 +372,7 @@ class Rows:
             placement={},
             reason=reason,
             eta=None,
-            gpus=spent.gpus if spent.attempts else 0.0 if gang is None else least_gpus(gang),
+            gpus=spent.gpus if spent.attempts else 0.0 if gang is None else least_devices(gang),
             priority=0 if gang is None else gang.priority,
             submitted=self.known.iso(record.submit_wall),
             started=self.known.iso(record.start_wall) or None,
@@ -400,11 +434,6 @@ def seated(live: Live) -> list[Member]:
     """Members that are there, without those who are still on their way in."""
     coming = frozenset() if live.resizing is None else live.resizing.joining
     return [member for member in live.present() if member.key not in coming]
-
-
-def least_gpus(gang: Gang) -> float:
-    """Devices of a gang at its least."""
-    return sum(role.sizes.least * role.shape.amount(DEVICE_KIND) for role in gang.roles) / MILLI
 
 
 def _progress(told: Mapping[str, Any] | None) -> Progress | None:

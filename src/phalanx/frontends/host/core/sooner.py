@@ -13,6 +13,7 @@ from typing import Final
 
 from phalanx.control.clone import clone_state
 from phalanx.control.explain import explain_all
+from phalanx.control.forecasting.outlook import ForecastInput, look
 from phalanx.control.gates import GATE_BEGIN, GATE_HOLD, GATE_RUNNING, OPENS_BY_ITSELF, Gates
 from phalanx.control.look_ahead import Budget
 from phalanx.control.spec.gangs import SOLE_ROLE
@@ -20,7 +21,6 @@ from phalanx.frontends.host.core.forecast import Forecaster, is_crowded
 from phalanx.frontends.host.core.intake import CheckedSubmission
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.knowledge import Knowledge
-from phalanx.frontends.host.core.outlook import ForecastInput, look
 from phalanx.frontends.host.core.planner import Planner
 from phalanx.frontends.host.core.rows import Rows
 from phalanx.frontends.host.messages import Accepted, Reason, Sooner

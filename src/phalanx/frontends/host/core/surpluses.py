@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from phalanx.control.forecasting.outlook import ForecastInput
 from phalanx.control.resizes import say_surplus
 from phalanx.engine.explain_surplus import Surplus, explain_surplus
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.jobs import Job
 from phalanx.frontends.host.core.knowledge import Knowledge
-from phalanx.frontends.host.core.outlook import ForecastInput
 from phalanx.frontends.host.messages import SurplusTold
 from phalanx.words import moment
 

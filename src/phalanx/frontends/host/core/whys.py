@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import msgspec
 
-from phalanx.control.explain import SENTENCES
-from phalanx.control.queue_view import ask_least, list_ahead
+from phalanx.control.amounts import least_devices, needs_text
+from phalanx.control.forecasting.outlook import ForecastInput
+from phalanx.control.queue_view import list_ahead
+from phalanx.control.sentences import say_blocker, say_more
 from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster
 from phalanx.frontends.host.core.happenings import seen_by
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.knowledge import Knowledge
-from phalanx.frontends.host.core.needs import amount, needs_text
-from phalanx.frontends.host.core.outlook import ForecastInput
-from phalanx.frontends.host.core.passing import Passers
-from phalanx.frontends.host.core.rows import Rows, least_gpus, may_read, seated
+from phalanx.frontends.host.core.passers import Passers
+from phalanx.frontends.host.core.rows import Rows, may_read, seated
 from phalanx.frontends.host.core.sooner import Sooners
 from phalanx.frontends.host.core.surpluses import Surpluses
 from phalanx.frontends.host.messages import Ahead, Happening, Reason, Why
@@ -25,9 +25,7 @@ from phalanx.frontends.host.ports import Caller
 from phalanx.frontends.host.store import EventRecord
 from phalanx.model import reason as blame
 from phalanx.model.reason import Code
-from phalanx.model.resources import DEVICE_KIND, MILLI
-from phalanx.model.snapshot import QueueColumns, UserColumns
-from phalanx.words import devices_text, due, gpus, listing, moment, number, span
+from phalanx.words import devices_text, listing, moment, span
 
 #: Of those ahead so many are named.
 NAMED_MOST: Final = 5
@@ -134,15 +132,7 @@ class Whys:
         return explain(ground.state.borrow(), self.known.planner.policy, number)
 
     def _blocker(self, job: Job, found: blame.Reason) -> Reason:
-        sentence = SENTENCES.get(found.code, found.code.word).format(
-            needed=found.needed,
-            available=found.available,
-            after=", ".join(job.gang.after.names),
-            word=job.gang.together.word if job.gang.together else "",
-            queue=found.subject if found.code is Code.QUEUE_LIMIT and found.subject else job.queue,
-            user=job.user,
-        )
-        reason = Reason(found.code.word, sentence, found.needed, found.available)
+        reason = Reason(found.code.word, say_blocker(found, job.gang), found.needed, found.available)
         return Reason(reason.code, self.say(job, found.code, reason), found.needed, found.available)
 
     def _find_ahead(self, job: Job, numbers: list[int] | None) -> tuple[Ahead, int]:
@@ -151,89 +141,23 @@ class Whys:
         if numbers is None:
             return _NOBODY, job.gang.priority
         found = [by_number[each] for each in numbers if each in by_number]
-        named = [{"id": j.id, "name": j.name, "user": j.user, "gpus": least_gpus(j.gang)} for j in found[:NAMED_MOST]]
+        named = [
+            {"id": j.id, "name": j.name, "user": j.user, "gpus": least_devices(j.gang)} for j in found[:NAMED_MOST]
+        ]
         highest = max((other.gang.priority for other in found if other.queue == job.queue), default=job.gang.priority)
-        return Ahead(len(found), sum(least_gpus(other.gang) for other in found), named), highest
+        return Ahead(len(found), sum(least_devices(other.gang) for other in found), named), highest
 
     # ------------------------------------------------------------------ sentences
 
     def say(self, job: Job, code: Code, reason: Reason) -> str:
         """The sentence of a blocker with the numbers and names of this machine."""
-        if code in (Code.CAPACITY, Code.FRAGMENTATION):
-            return self._say_room(job) or reason.message
-        if code in (Code.QUEUE_LIMIT, Code.USER_LIMIT):
-            return f"{reason.message}{self._say_use(job, code)}"
-        if code in (Code.RESERVED, Code.BEHIND):
-            return self._say_rival(job, code) or reason.message
         if code is Code.DEPENDENCY_WAITING:
             return self._say_after(job) or reason.message
-        if code is Code.BACKOFF:
-            return self._say_rest(job) or reason.message
-        return reason.message
-
-    def _say_room(self, job: Job) -> str:
-        """What is asked, what is free, and who has the rest."""
-        state = self.known.planner.state
-        fleet = state.fleet
-        asked = ask_least(fleet, job.gang)
-        free, whole = state.show_nodes().free.sum(axis=0), fleet.capacity.sum(axis=0)
-        kinds = [kind for kind in fleet.kinds if asked[fleet.kind_index[kind]] > free[fleet.kind_index[kind]]]
-        if not kinds and DEVICE_KIND in fleet.kinds and asked[fleet.device_column]:
-            kinds = [DEVICE_KIND]  # enough in pieces
-        parts = []
-        for kind in kinds:
-            column = fleet.kind_index[kind]
-            many = amount(kind, asked[column])
-            left, all_ = (amount(kind, each[column], bare=True) for each in (free, whole))
-            parts.append(f"needs {many} at once, {left} of {all_} free")
-        if not parts:
-            return ""
-        holders = self._say_holders() if DEVICE_KIND in kinds else ""
-        return "; ".join(parts) + (f": {holders}" if holders else "")
-
-    def _say_holders(self) -> str:
-        """Who has the devices, the largest first, and which are nobody's to give."""
-        state, by_number = self.known.planner.state, self.known.register.by_number
-        held = []
-        for gang in state.list_seated():
-            job = by_number.get(gang)
-            if job is not None:
-                held.append((sum(int(each.devices.sum()) for each in state.seats_of(gang)) / MILLI, job))
-        held = sorted((each for each in held if each[0]), key=lambda each: (-each[0], each[1].id))
-        words = [f"{job.id} ({job.name}, {job.user}) holds {number(many)}" for many, job in held]
-        closed = [
-            f"gpu {device} is not given away ({why})" for device, why in sorted(self.known.occupancy.closed.items())
-        ]
-        return "; ".join(part for part in (listing(words, 6), listing(closed, 3)) if part)
-
-    def _say_use(self, job: Job, code: Code) -> str:
-        """How much of a limit is used."""
-        state, fleet = self.known.planner.state, self.known.planner.state.fleet
-        queues, users = state.show_queues(), state.show_users()
-        columns: QueueColumns | UserColumns = queues if code is Code.QUEUE_LIMIT else users
-        chain = [columns.names.index(job.queue if code is Code.QUEUE_LIMIT else job.user)]
-        while code is Code.QUEUE_LIMIT and queues.parent[chain[-1]] >= 0:
-            chain.append(int(queues.parent[chain[-1]]))
-        told = []
-        for row in chain:
-            for kind, column in fleet.kind_index.items():
-                limit, used = int(columns.limit[row, column]), int(columns.usage[row, column])
-                if limit >= 0:
-                    told.append(f"{columns.names[row]} uses {amount(kind, used, bare=True)} of {amount(kind, limit)}")
-        return f" ({listing(told)})" if told else ""
-
-    def _say_rival(self, job: Job, code: Code) -> str:
-        """Whom a job would delay, or stands behind."""
-        by_number = self.known.register.by_number
-        promised = sorted(self.rows.explained().reservations, key=lambda each: each.start_us)
-        for each in promised:
-            rival = by_number.get(each.gangs[0])
-            if rival is not None and rival is not job:
-                at = due(self.known.wall_at(each.start_us), self.known.clock.wall_s())
-                who = f"{rival.id} ({rival.name}, {rival.user}, {gpus(least_gpus(rival.gang))})"
-                verb = "would delay" if code is Code.RESERVED else "waits behind"
-                return f"would fit, but {verb} {who}, which is to start {at}"
-        return ""
+        closed = [f"gpu {each} is not given away ({why})" for each, why in sorted(self.known.occupancy.closed.items())]
+        told = say_more(self.rows.scene(), job.number, reason.message, code, closed)
+        # What the last attempt left as its word is no part of what the state knows.
+        last = job.reason[1] if code is Code.BACKOFF and job.reason is not None else ""
+        return f"{told}; the last time: {last}" if last and told.startswith("failed") else told
 
     def _say_after(self, job: Job) -> str:
         others = (self.known.register.by_id.get(int(name)) for name in job.gang.after.names if name.isdecimal())
@@ -242,18 +166,6 @@ class Whys:
         ]
         how = "end" if job.gang.after.any_end else "success"
         return f"waits for the {how} of {listing(words)}" if words else ""
-
-    def _say_rest(self, job: Job) -> str:
-        state = self.known.planner.state
-        until_us, refusal = state.rest_of(job.number), state.refusal_of(job.number)
-        if until_us is None:
-            return ""
-        at = due(self.known.wall_at(until_us), self.known.clock.wall_s())
-        if refusal is not None and refusal.rests_until_us == until_us:
-            return f"was to start and could not: {refusal.words}; it is tried again {at}"
-        failures = self.known.planner.state.failures_of(job.number)
-        last = f"; the last time: {job.reason[1]}" if job.reason is not None else ""
-        return f"failed {failures} times without saving anything; it rests, and is tried again {at}{last}"
 
     # ------------------------------------------------------------------ running
 

@@ -39,15 +39,22 @@ class ApiAccess:
     namespace: str = "default"
 
 
-def find_access(kubeconfig: str | None, environment: Mapping[str, str] = os.environ) -> ApiAccess:
-    """By the file that is named, by $KUBECONFIG, or as the pod that this is."""
-    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in environment and (ACCOUNT_FOLDER / "token").exists():
+def find_access(
+    kubeconfig: str | None, environment: Mapping[str, str] = os.environ, context: str | None = None
+) -> ApiAccess:
+    """By the file that is named, by $KUBECONFIG, or as the pod that this is; `context`: not the current one."""
+    if (
+        kubeconfig is None
+        and context is None
+        and "KUBERNETES_SERVICE_HOST" in environment
+        and (ACCOUNT_FOLDER / "token").exists()
+    ):
         return read_account(environment)
     named = kubeconfig or environment.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = Path(named) if named else Path.home() / ".kube" / "config"
     if not path.is_file():
         raise KubeconfigError(f"there is no kubeconfig file {path}; name one: phalanx kube run --kubeconfig FILE")
-    return read_kubeconfig(path)
+    return read_kubeconfig(path, context)
 
 
 def read_account(environment: Mapping[str, str], folder: Path = ACCOUNT_FOLDER) -> ApiAccess:
@@ -58,19 +65,19 @@ def read_account(environment: Mapping[str, str], folder: Path = ACCOUNT_FOLDER) 
     return ApiAccess(host, port, tls, find_token=_file_token(folder / "token"), namespace=namespace)
 
 
-def read_kubeconfig(path: Path) -> ApiAccess:
-    """The current context of a file."""
+def read_kubeconfig(path: Path, context: str | None = None) -> ApiAccess:
+    """A context of a file, by itself the current one."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _read_tree(tree, path)
+        return _read_tree(tree, path, context)
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError, binascii.Error) as bad:
         raise KubeconfigError(f"{path} is no kubeconfig file: {_tell(bad)}") from bad
     except (OSError, ValueError) as bad:  # which TLS errors are
         raise KubeconfigError(f"{path} cannot be used: {bad}") from bad
 
 
-def _read_tree(tree: Mapping[str, Any], path: Path) -> ApiAccess:
-    context = _pick(tree, "contexts", str(tree["current-context"]))["context"]
+def _read_tree(tree: Mapping[str, Any], path: Path, named: str | None) -> ApiAccess:
+    context = _pick(tree, "contexts", named or str(tree["current-context"]))["context"]
     cluster = _pick(tree, "clusters", context["cluster"])["cluster"]
     user = _pick(tree, "users", context["user"])["user"] or {}
     for unknown in ("exec", "auth-provider", "username"):

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Final
 
 from phalanx.control.belief import RunTimes
+from phalanx.control.forecasting.predictions import Predictions
 from phalanx.engine.ends import OVERRUN_LEAST_US
-from phalanx.frontends.host.core.predict import Predictions
 
 #: The next run by the last: programs are changed between runs.
 _AGAIN: Final = (0.75, 0.95, 1.0, 1.05, 1.35)
@@ -52,6 +52,7 @@ class Spread:
 
     def at(self, share: float) -> int:
         """The length that such a share of the values does not exceed; between two of them in a straight line."""
+        # Each value stands for the middle of its share, so that the smallest is not certain to be exceeded.
         place = share * len(self.values_us) - 0.5
         low = min(max(int(place), 0), len(self.values_us) - 1)
         high = min(low + 1, len(self.values_us) - 1)
@@ -101,8 +102,10 @@ def measure_whole(told: Predictions, said: Said, default_us: int) -> tuple[str, 
         return "runs", _spread(_repeat(runs))
     if said.stated_us is not None:
         ratios = told.ratios(said.user)
+        # What is told is never below what was stated, whatever this person's runs usually take.
         return "stated", _spread([said.stated_us * each for each in ratios], said.stated_us * max(1.0, median(ratios)))
     if said.guess_us is not None:
+        # The runs are forgotten; what the planner made of them was meant to be long rather than short.
         return "runs", _spread([said.guess_us * each for each in _BY_GUESS])
     nothing = _spread([*_NOTHING_US, default_us], UNSAID_US)
     if spans := told.spans(said.user):
@@ -114,6 +117,7 @@ def measure_whole(told: Predictions, said: Said, default_us: int) -> tuple[str, 
 def measure_left(told: Predictions, said: Said, age_us: int, left_us: int) -> tuple[str, Spread]:
     """How long a running gang goes on; `left_us` is what the planner believes, at the size that it has."""
     if said.progress_us is not None:
+        # Its own word goes before everything else: it alone has seen how far it is.
         return "progress", _spread([said.progress_us * each for each in _BY_PROGRESS])
     if said.stated_us is None and said.guess_us is None and not told.runs(said.user, said.name):
         by_age = _spread([max(age_us, _AGE_LEAST_US) * each for each in _BY_AGE])
@@ -142,6 +146,7 @@ def _left_of(whole: Spread, age_us: int) -> Spread:
 
 def _mix(one: Spread, other: Spread) -> Spread:
     """As likely the one as the other."""
+    # As many of each, however many values either has: else the one with more samples would count for more.
     shares = [(part + 0.5) / _MIXED for part in range(_MIXED)]
     return _spread([spread.at(share) for spread in (one, other) for share in shares])
 
@@ -152,5 +157,6 @@ def _repeat(runs_s: Iterable[float]) -> list[float]:
 
 
 def _spread(values: Sequence[float], middle: float | None = None) -> Spread:
+    # At least a microsecond: a run of no length would end before it has begun.
     ordered = tuple(max(1, round(each)) for each in sorted(values))
     return Spread(max(1, round(median(ordered) if middle is None else middle)), ordered)

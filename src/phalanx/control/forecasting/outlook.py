@@ -17,12 +17,12 @@ from typing import Final
 
 from phalanx.control.belief import RunTimes
 from phalanx.control.clone import clone_state
+from phalanx.control.forecasting.calibration import Calibration
+from phalanx.control.forecasting.lengths import PREDICTED, Lengths, Spread
 from phalanx.control.gates import Gates
 from phalanx.control.look_ahead import Budget, Outlook, StartCause, Until, look_ahead
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
-from phalanx.frontends.host.core.calibration import Calibration
-from phalanx.frontends.host.core.lengths import PREDICTED, Lengths, Spread
 
 #: Starts that are looked for: a list of more is read by nobody.
 STARTS_MOST: Final = 400
@@ -100,9 +100,11 @@ def look_often(
     if not middle.starts or all(at_us <= middle.now_us for at_us, _ in middle.starts.values()):
         return looks  # nobody has to wait for anybody: there is nothing to draw
     for runs in draw(ground.lengths, DRAWS):
+        # As many as there is time for: fewer make a coarser range, and none leaves the wide one.
         left_s = until_s - meter()
         if left_s <= 0:
             break
+        # A copy for each: a look uses up the state that it plays forward.
         state, budget = clone_state(ground.state), Budget(meter, left_s)
         gates = ground.gates.clone()
         looks.drawn.append(look(state, policy, runs, budget, wanted=middle.starts, gates=gates))
@@ -111,6 +113,7 @@ def look_often(
 
 def draw(lengths: Lengths, times: int) -> list[RunTimes]:
     """So many worlds: in each of them every gang has another part of what is likely of it."""
+    # One table per world and not one draw per gang: what is drawn together is played together.
     whole: list[dict[int, int]] = [{} for _ in range(times)]
     left: list[dict[int, int]] = [{} for _ in range(times)]
     for tables, spreads in ((whole, lengths.whole), (left, lengths.left)):
@@ -132,6 +135,7 @@ def tell(lengths: Lengths, looks: Looks, calibration: Calibration) -> dict[int, 
     """What the looks come to, by gang number."""
     found: dict[int, Foreseen] = {}
     for number, (at_us, cause) in looks.middle.starts.items():  # in order of time: whoever one waits for came before
+        # A start that hangs on one which was itself only predicted is no surer than that one.
         before = found.get(cause.gang)
         predicted = lengths.source.get(cause.gang) in PREDICTED or (before is not None and before.predicted)
         drawn = sorted(seen.starts[number][0] for seen in looks.drawn if number in seen.starts)
@@ -147,6 +151,7 @@ def tell(lengths: Lengths, looks: Looks, calibration: Calibration) -> dict[int, 
 
 def _wide(at_us: int, now_us: int) -> tuple[int, int]:
     """Where there was no time for a range."""
+    # Half to twice the wait: nothing was drawn, so that the wait itself is the only measure there is.
     return now_us + (at_us - now_us) // 2, now_us + (at_us - now_us) * 2
 
 

@@ -1,0 +1,90 @@
+"""`kubectl phalanx fit`: what would become of a manifest if it were created now."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from phalanx.cli.failure import CommandFailure
+from phalanx.cli.host.listing import dump, output_option, print_wrapped
+from phalanx.cli.host.talking import failing
+from phalanx.cli.host.text import clean, start_text
+from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.kube.kube_listing import places
+from phalanx.cli.kube.kube_whys import ahead_lines, funnel_lines, title
+from phalanx.cli.why_text import LABEL, blocker_lines, labelled
+
+Told = dict[str, Any]
+#: Of the verdicts these are failures: no cluster like this one ever starts it as it is written.
+_FAILED: Final = frozenset({"never", "refused"})
+_EXIT_INFEASIBLE: Final = 4
+_SAID: Final = {
+    "now": "fits now",
+    "later": "would wait",
+    "never": "can never run here",
+    "refused": "would be refused",
+    "incomplete": "would wait for more members",
+    "unseen": "would wait, and nobody can say how long",
+}
+
+
+@click.command()
+@click.option("-f", "--filename", "file", required=True, metavar="FILE", help="The manifest; - for standard input.")
+@asking_options
+@output_option("table", "json")
+def fit(
+    file: str,
+    kubeconfig: str | None,
+    context_name: str | None,
+    namespace: str | None,
+    scheduler: str,
+    server: str | None,
+    output: str,
+) -> None:
+    """Say what would become of a manifest now: fits where, waits why and until when.
+
+    Nothing is created: the scheduler tries it on a copy of what it knows. Pods, groups
+    and what makes pods of a template are read. Ends with 4 if a gang could never run.
+
+    \b
+    kubectl phalanx fit -f job.yaml
+    """
+    body = _read(file)
+    with failing():
+        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+        told = asker.post("/v1/fit", body, {"namespace": asker.namespace})
+    if output == "json":
+        dump(told)
+    else:
+        lines = [line for at, row in enumerate(told["gangs"]) for line in [*([""] if at else []), *lines_of(row)]]
+        lines += [f"note: {clean(each)}" for each in told["notices"]]
+        print_wrapped(lines, LABEL + 2)
+    if any(row["verdict"] in _FAILED for row in told["gangs"]):
+        raise SystemExit(_EXIT_INFEASIBLE)
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as bad:
+        raise CommandFailure(f"cannot read {file}: {bad.strerror}", "-f names a file of manifests") from None
+
+
+def lines_of(row: Told) -> list[str]:
+    """One gang."""
+    as_job = {"state": "pending", "reason": row.get("reason"), "blockers": row.get("blockers", [])}
+    lines = [title({**row, "verdict": _SAID[row["verdict"]]}, row["needs"])]
+    if row["verdict"] != "now":
+        lines += [*blocker_lines(as_job), *ahead_lines(row), *funnel_lines(row.get("funnels", []))]
+    eta = row.get("eta")
+    if row["verdict"] == "later" and eta:
+        hangs_on = clean(eta.get("hangs_on") or "")
+        lines.append(labelled("STARTS", f"{start_text(eta)}{f'   {hangs_on}' if hangs_on else ''}"))
+    if row.get("nodes"):
+        lines.append(labelled("PLACES", places(row)))
+    return [*lines, *(labelled("" if at else "NOTE", clean(each)) for at, each in enumerate(row.get("notices", [])))]
