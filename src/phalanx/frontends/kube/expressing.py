@@ -13,7 +13,7 @@ from typing import Final
 from phalanx.frontends.kube.constraints import PodShape
 from phalanx.frontends.kube.gang_groups import together_word
 from phalanx.frontends.kube.gang_view import GangView, PodMember
-from phalanx.frontends.kube.neighbours import AtMost, EvenSpread, NeighbourRule, NotWhere
+from phalanx.frontends.kube.neighbours import EvenSpread, NeighbourRule, NotWhere
 from phalanx.frontends.kube.node_rules import AllOf, AnyOf, NodeRules
 from phalanx.frontends.kube.objects.node import NodeObject, Taint
 from phalanx.frontends.kube.quantities import engine_amount
@@ -135,7 +135,7 @@ def _tell_unsaid(shape: PodShape) -> Iterable[Remark]:
 def _field_of(rule: NeighbourRule, strength: str) -> str:
     if isinstance(rule, EvenSpread):
         return "spec.topologySpreadConstraints"
-    whose = "podAntiAffinity" if isinstance(rule, AtMost | NotWhere) else "podAffinity"
+    whose = "podAntiAffinity" if isinstance(rule, NotWhere) else "podAffinity"
     return f"spec.affinity.{whose}.{strength}DuringSchedulingIgnoredDuringExecution"
 
 
