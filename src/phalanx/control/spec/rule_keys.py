@@ -49,6 +49,7 @@ def check_rules(spot: Spot, shape: Shape, *, confined: bool) -> None:
     shares = list_shares(shape)
     if len(shares) > 1:
         spot.refuse(f"shares out two kinds of domains ({' and '.join(shares)}); one of them beside `node` can be met")
+    shares += list_spreads(shape)
     if shares and confined:
         spot.refuse(f"is shared out by {shares[0]}, and must be in one domain or in groups; only one can be met")
 
@@ -58,8 +59,12 @@ def list_shares(shape: Shape) -> list[str]:
     # A node of its own for each is a number per node, whatever else there is: `node` beside one wider kind is fine.
     wide = [rule.by for rule in shape.rules if isinstance(rule, AtMost) and rule.by != NODE_LEVEL]
     wide += [rule.by for rule in shape.rules if isinstance(rule, Apart) and rule.word in shape.bears]
-    spread = [rule.by for rule in shape.rules if isinstance(rule, Evenly)]
-    return list(dict.fromkeys([*(by for by in wide if by != NODE_LEVEL), *spread]))
+    return list(dict.fromkeys(by for by in wide if by != NODE_LEVEL))
+
+
+def list_spreads(shape: Shape) -> list[str]:
+    """Domains over which members are spread evenly."""
+    return [rule.by for rule in shape.rules if isinstance(rule, Evenly)]
 
 
 def rules_tree(shape: Shape) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form, GangForm, RoleForm
 from phalanx.model.plan import Seats
 from phalanx.model.resources import MILLI
-from phalanx.model.rules import Evenly
+from phalanx.model.rules import Apart, AtMost, Evenly
 from phalanx.model.topology import ANYWHERE
 
 #: Steps of the exact search for one problem. A step is a few microseconds.
@@ -108,7 +108,9 @@ def place(view: View, wish: Wish) -> Places | NoPlace:
 
 def _is_intricate(form: Form) -> bool:
     """Whether a no may be wrong: members spread by several rules, one after the other, may get stuck for nothing."""
-    return sum(isinstance(rule, Evenly) for rule in form.roles[0].shape.rules) > 1
+    rules = form.roles[0].shape.rules
+    evenly = sum(isinstance(rule, Evenly) for rule in rules)
+    return evenly > 1 or (evenly == 1 and any(isinstance(rule, AtMost | Apart) for rule in rules))
 
 
 def undo(view: View, form: Form, places: Places) -> None:

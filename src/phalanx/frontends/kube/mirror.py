@@ -13,9 +13,11 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from phalanx.frontends.kube.api.reflector import WatchedKind
-from phalanx.frontends.kube.constraints import Surrounding
+from phalanx.frontends.kube.companies import Companies
+from phalanx.frontends.kube.constraints import PodShape, Surrounding
 from phalanx.frontends.kube.expressing import names_nodes
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, PodMember
+from phalanx.frontends.kube.neighbours import selects_namespaces
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
@@ -23,7 +25,7 @@ from phalanx.frontends.kube.objects.node import NodeObject, PriorityClass, Stora
 from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.quantities import engine_amount
-from phalanx.frontends.kube.requests import PodDemand, find_demand
+from phalanx.frontends.kube.requests import PodDemand, find_demand, takes_host_ports
 from phalanx.frontends.kube.translating import choose_membership, group_key, translate_gang
 from phalanx.frontends.kube.volume_rules import Storage
 
@@ -64,9 +66,10 @@ class Sightings:
     nodes: set[str] = field(default_factory=set)  # by what they are
     tenants: set[str] = field(default_factory=set)  # nodes by who is on them
     gone: list[str] = field(default_factory=list)  # uids of pods that hold no seat any more
+    worded: set[Name] = field(default_factory=set)  # pods of which rules about others may speak otherwise
 
     def __bool__(self) -> bool:
-        return bool(self.gangs or self.nodes or self.tenants or self.gone)
+        return bool(self.gangs or self.nodes or self.tenants or self.gone or self.worded)
 
 
 class KindSight(Generic[T]):
@@ -82,7 +85,7 @@ class KindSight(Generic[T]):
 
     def replace_all(self, objects: list[T | Unreadable]) -> None:
         """What is not among them is gone: nobody will tell of that again."""
-        there = {_name_of(each): each for each in objects}
+        there = {name_of(each): each for each in objects}
         for name in [name for name in self.objects if name not in there]:
             self._take(name, self.objects.pop(name), None)
         for name, each in there.items():
@@ -92,7 +95,7 @@ class KindSight(Generic[T]):
 
     def note(self, object_: T | Unreadable, *, deleted: bool) -> None:
         """One change. The same may be told twice."""
-        name = _name_of(object_)
+        name = name_of(object_)
         if deleted:
             self._take(name, self.objects.pop(name, None), None)
         else:
@@ -110,7 +113,8 @@ class KindSight(Generic[T]):
             self._take(name, old, object_)
 
 
-def _name_of(object_: Narrow | Unreadable) -> Name:
+def name_of(object_: Narrow | Unreadable) -> Name:
+    """By what objects are known here."""
     metadata = _metadata_of(object_)
     return metadata.namespace, metadata.name
 
@@ -143,6 +147,7 @@ class Mirror:
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
         self._surrounding: Surrounding | None = None
+        self.companies = Companies()
 
     # ---- what is asked
 
@@ -266,7 +271,23 @@ class Mirror:
             elif isinstance(old, Pod) and holds_seat(old):
                 self.changes.gone.append(new.metadata.uid)
         self._join(name, key)
+        self._note_company(name, new if isinstance(new, Pod) else None)
         self._on_change()
+
+    def _note_company(self, name: Name, pod: Pod | None) -> None:
+        """Whom its rules speak of, and who speaks of it."""
+        if pod is None or pod.status.phase in _ENDED:
+            self.companies.forget(name)
+        else:
+            shape = find_asking(self, pod)
+            rules = () if shape is None else shape.constraints.neighbours.must
+            asked = [rule.company for rule in rules if not selects_namespaces(rule.company)]
+            self.companies.note(name, pod.metadata.labels, asked, () if shape is None else shape.demand.ports)
+        for other in self.companies.hand_over():
+            key = self._gang_by_name.get(other)
+            if key is not None:
+                self.changes.gangs.add(key)
+            self.changes.worded.add(other)
 
     def _with_assumed(self, name: Name, pod: Pod) -> Pod:
         node = self._assumed.get(pod.metadata.uid)
@@ -346,6 +367,18 @@ class Mirror:
                 self._on_change()
 
         return take
+
+
+def find_asking(mirror: Mirror, pod: Pod) -> PodShape | None:
+    """The shape of a pod that asks about others, or takes ports of its node; None of anybody else."""
+    affinity = pod.spec.affinity
+    about = affinity is not None and (affinity.pod_anti_affinity is not None or affinity.pod_affinity is not None)
+    if not (about or pod.spec.topology_spread_constraints or takes_host_ports(pod)):
+        return None
+    # Of strangers only what binds whoever comes after them: that they keep others away, and their ports.
+    if pod.spec.scheduler_name != mirror.scheduler and not pod.spec.node_name:
+        return None
+    return mirror.read(pod).shape
 
 
 def holds_seat(pod: Pod) -> bool:

@@ -44,6 +44,11 @@ class Companions:
         return (by_labels or namespace in self.namespaces) and self.selector.matches(labels)
 
 
+def selects_namespaces(company: Companions) -> bool:
+    """Whether who is meant depends on labels of namespaces, which nobody here is told of."""
+    return company.namespace_selector is not None and bool(company.namespace_selector.expressions)
+
+
 @dataclass(frozen=True, slots=True)
 class NotWhere:
     """In no domain with any of the company."""
