@@ -148,6 +148,23 @@ def forget_selection(snapshot):
     return replace(snapshot, forms=blank)
 
 
+def forget_rules(snapshot):
+    return replace(snapshot, forms=[_without_rules(form) for form in snapshot.forms])
+
+
+def _without_rules(form):
+    return Form(
+        tuple(
+            replace(gang, roles=tuple(replace(role, shape=replace(role.shape, rules=())) for role in gang.roles))
+            for gang in form.gangs
+        )
+    )
+
+
+def forget_who_is_where(snapshot):
+    return replace(snapshot, presence=None)
+
+
 def forget_promises(snapshot):
     return replace(snapshot, promises={})
 

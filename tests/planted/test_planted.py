@@ -57,6 +57,12 @@ PLANTS = {
     "the seats of one role are never given back": (plants.KEEP_THE_LAST_ROLE, "roles", {Promise.SUMS}),
     "the engine writes into its snapshot": (plants.write_into_it, "whole", "wrote into its snapshot"),
     "the engine remembers": (plants.be_moody(), "whole", "two plans"),
+    # about others
+    "more sit on a node than was asked for": (seeing(plants.forget_rules), "few on a node", {Promise.NEIGHBOURS}),
+    "somebody comes to where it may not be": (seeing(plants.forget_rules), "apart", {Promise.NEIGHBOURS}),
+    "nobody knows who is where": (seeing(plants.forget_who_is_where), "apart", {Promise.NEIGHBOURS}),
+    "somebody sits where nobody is": (seeing(plants.forget_who_is_where), "beside", {Promise.NEIGHBOURS}),
+    "a spread is uneven": (seeing(plants.forget_rules), "even", {Promise.NEIGHBOURS}),
     # who takes from whom
     "somebody is evicted and nobody starts": (deciding(plants.evict_in_vain), "preempt", {Promise.EVICTION}),
     "priorities are forgotten": (seeing(plants.forget_priorities), "preempt", "high fare otherwise"),

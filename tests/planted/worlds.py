@@ -9,8 +9,9 @@ from phalanx.frontends.sim.events import TimedEvent
 from phalanx.frontends.sim.scenario import Scenario, TrueRun
 from phalanx.model.gang import SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, Queue
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly
 from phalanx.model.window import Window
-from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
+from phalanx.testing.builders import SECOND_US, asking, make_gang, make_nodes
 
 SAVES = SnapshotHabit(60 * SECOND_US, 0, 0)
 PAUSE = 10 * SECOND_US
@@ -56,6 +57,18 @@ COMING = {
         *(make_gang(f"g{i}", "2 gpu=1", queue="b", walltime=10 + i) for i in range(6)),
         queues=(Queue("a", limit={"gpu": 5000}), Queue("b", parent="a"))),
     "segments": on_racks(*(make_gang(f"g{i}", "6 gpu=1", topology="/2:node", walltime=10) for i in range(4))),
+    "apart": on_racks(
+        *(asking(make_gang(f"g{i}", "2 gpu=1", walltime=20), Apart("rack", "w"), bears=["w"]) for i in range(3)),
+        *(asking(make_gang(f"b{i}", "1 gpu=1", walltime=20 + i), bears=["w"]) for i in range(3))),
+    "few on a node": on_racks(
+        *(asking(make_gang(f"g{i}", "3 gpu=1", walltime=10 + i), AtMost("node", 1)) for i in range(6))),
+    "beside": on_racks(
+        *(asking(make_gang(f"g{i}", "2 gpu=1", walltime=9), Beside("rack", "w")) for i in range(3)),
+        make_gang("wide", "8 gpu=1", walltime=5),
+        *(asking(make_gang(f"b{i}", "1 gpu=1", walltime=20, submit=5 + i * 10), bears=["w"]) for i in range(3))),
+    "even": on_racks(
+        *(asking(make_gang(f"g{i}", f"{3 + i} gpu=1", walltime=10 + i), Evenly("rack", "w", 1), bears=["w"])
+          for i in range(5))),
     "torn": ("easy", {}, make_world(
         ("1 gpu=4 rack:x", "1 gpu=3 rack:x"), make_gang("g", "6 gpu=1", topology="/3:node", walltime=10), levels=("rack",))),
     "closed": on_racks(

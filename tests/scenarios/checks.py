@@ -165,6 +165,12 @@ def _nodes_max(outcome: Outcome, name: str, most: int) -> Answer:
     return bool(seen) and max(seen) <= most, f"{seen} nodes"
 
 
+def _placed(outcome: Outcome, name: str, want: Json) -> Answer:
+    """Where it sits first, all of it."""
+    seen = next(iter(outcome.placements(name)), {})
+    return dict(seen) == want, seen
+
+
 def _evicted(outcome: Outcome, name: str, want: bool) -> Answer:
     return outcome.evicted(name) is want, [entry["event"] for entry in outcome.gangs[name]["history"]]
 
@@ -206,6 +212,7 @@ GANG: Mapping[str, Callable[[Outcome, str, Any], Answer]] = {
     "only_on": _only_on,
     "never_on": _never_on,
     "nodes_max": _nodes_max,
+    "placed": _placed,
     "evicted": _evicted,
     "has_reason": _has_reason,
     "starts_after_end_of": _starts_after_end_of,

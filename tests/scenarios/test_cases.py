@@ -74,6 +74,7 @@ WRONG = [
     {"gang": "run", "never_on": ["n[0-3]"]},
     {"gang": "run", "never_on": {"nodes": ["n[0-3]"], "from": 99}},
     {"gang": "x", "nodes_max": 1},
+    {"gang": "x", "placed": {}},
     {"gang": "x", "evicted": True},
     {"gang": "x", "has_reason": True},
     {"gang": "x", "starts_after_end_of": "y"},

@@ -21,7 +21,7 @@ from phalanx.control.state import State
 from phalanx.control.what_if import Changes
 from phalanx.frontends.sim.run import curve_of
 from phalanx.frontends.sim.scenario import TrueRun, read_cluster, read_text
-from phalanx.model.fleet import Node
+from phalanx.model.fleet import Node, list_labels
 from phalanx.model.resources import DEVICE_KIND, units_per_whole
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _read_submits(state: State, asked: AskedChange) -> tuple[Arrival, ...]:
 def _read_gangs(state: State, spot: Spot) -> tuple[Arrival, ...]:
     """Their submits count from now."""
     entries = [item.titled() for item in spot.items_or_one()]
-    known = Known(list(state.show_queues().names), state.fleet.levels[:-1])
+    known = Known(list(state.show_queues().names), state.fleet.levels[:-1], list_labels(state.fleet.nodes))
     gangs = [parse_gang(entry, known) for entry in entries]
     names = state.list_names()
     for entry, gang in zip(entries, gangs, strict=True):

@@ -39,6 +39,7 @@ def clone_state(state: State) -> State:
     twin.nodes.crowds = {node: copies[id(ghost)] for node, ghost in state.nodes.crowds.items()}
     for name in ("curves", "promises", "degraded", "pins", "dates", "judged", "fresh"):
         setattr(twin, name, copy.copy(getattr(state, name)))
+    twin.nodes.crowd_marks = dict(state.nodes.crowd_marks)
     twin.timers = list(state.timers)
     # What may yet be refused is the affair of whoever carries it out; a copy takes it as done, and rests as it is.
     twin.unconfirmed = [replace(each, image=replace(each.image)) for each in state.unconfirmed]

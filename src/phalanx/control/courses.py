@@ -12,10 +12,11 @@ from phalanx.control import leaving, refusing
 from phalanx.control.folding import fold
 from phalanx.control.lookups import Queries
 from phalanx.control.seating import add_running, past_of
-from phalanx.control.strangers import crowd, leave_free, occupy
+from phalanx.control.strangers import crowd, leave_free, note_marks, occupy
 from phalanx.control.waiting import note_length
 from phalanx.engine.lifecycle import Happening, Phase, advance
 from phalanx.model.plan import Bind, Cause, DateVerdict, Guest, Move, Plan, Resize, Seats
+from phalanx.model.rules import Mark
 
 
 class Courses(Queries):
@@ -106,6 +107,10 @@ class Courses(Queries):
     def leave_free(self, node: int, device: int) -> None:
         """The device can be used again."""
         leave_free(self, node, device)
+
+    def note_marks(self, node: int, marks: Mapping[Mark, int]) -> None:
+        """What others on a node are to rules about others by now, all of them together."""
+        note_marks(self, node, marks)
 
     def crowd(self, node: int, amounts: Mapping[str, int]) -> bool:
         """Others hold so much of a node by now, all of them together; False if there was less left than that."""

@@ -22,6 +22,7 @@ from phalanx.model.gang import Gang
 from phalanx.model.plan import DateVerdict, Plan, Reservation
 from phalanx.model.reason import Code
 from phalanx.model.resources import units_per_whole
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly
 from phalanx.model.snapshot import Snapshot
 from phalanx.words import say_one, size_text
 
@@ -47,8 +48,13 @@ SENTENCES: Final[Mapping[Code, str]] = {
     Code.DEADLINE_UNREACHABLE: "can never meet its deadline: alone on an empty cluster it needs {needed_s:g} s,"
     " and its date leaves {available_s:g} s",
     Code.BACKOFF: "failed again and again without saving anything; it may start again after a rest",
+    Code.NEIGHBOURS: "there is room, but what is asked about others leaves places for {available} of {needed} members:"
+    " {rules}",
     Code.SEARCH_BUDGET: "the search for a placement gave up undecided; it is tried again when something changes",
 }
+
+
+_VERBS: Final = {Apart: "apart from", Beside: "beside", Evenly: "spread with"}
 
 
 def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Reservation, ...]]:
@@ -164,8 +170,31 @@ class Teller:
             word=gang.together.word if gang.together else "",
             queue=gang.queue,
             user=gang.user,
+            rules=self._tell_rules(gang) if code is Code.NEIGHBOURS else "",
         )
         return say_one(sentence) if needed == 1 else sentence
+
+    def _tell_rules(self, gang: Gang) -> str:
+        """What it asks about others, who those are, and who asks it to stay away."""
+        # All of its rules and not the one in the way: which one that is changes with every node, and who reads it knows
+        # what it asked for. How many are there says which of them it can be.
+        presence, told = self.snapshot.presence, []
+        for role in gang.roles:
+            for rule in role.shape.rules:
+                if isinstance(rule, AtMost):
+                    told.append(f"at most {rule.members} on one {rule.by}")
+                    continue
+                there = 0 if presence is None else int(presence.bearing(rule.word).sum())
+                told.append(f"{_VERBS[type(rule)]} '{rule.word}' by {rule.by} ({there} run)")
+            # What it did not ask for itself, and could not find in its own description.
+            for word in role.shape.bears:
+                held = {} if presence is None else presence.away.get(word, {})
+                told += [
+                    f"{int(counts.sum())} that keep '{word}' away by {by}"
+                    for by, counts in held.items()
+                    if counts.any()
+                ]
+        return "; ".join(dict.fromkeys(told))
 
     def _infeasible(self, row: int, needed: int, available: int) -> str:
         """Why not even an empty cluster would do, with the number that is missing."""

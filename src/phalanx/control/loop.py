@@ -28,7 +28,7 @@ from phalanx.engine.lifecycle import Phase
 from phalanx.engine.policy import Policy
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang
-from phalanx.model.plan import Cause, DateVerdict, Evict, Plan, Repair, Restart
+from phalanx.model.plan import Bind, Cause, DateVerdict, Evict, Plan, Repair, Restart
 
 #: Passes at one instant. Every plan that evicts lowers a potential, so this is never reached; it bounds our mistakes.
 PASSES_MOST = 200
@@ -254,6 +254,9 @@ class Loop:
         # Whoever was repaired could not lend or grow in the plan that repaired it. What was undone is no event:
         # whoever it concerns rests first, or the same plan would be made and refused for ever.
         moved = any(isinstance(d, _CALLS_FOR_ANOTHER) and d.gang not in undone for d in plan.decisions)
+        # Who wants to be beside others, or as many as elsewhere, may have its place now that these have come.
+        if state.nodes.presence is not None and not moved:
+            moved = any(isinstance(d, Bind) and d.gang not in undone and _bears_words(state, d) for d in plan.decisions)
         # That a gang can never run is news to whoever waited for its end, and to nobody else.
         return bool(folded.heard or folded.cancelled or moved) | (bool(state.degraded) and self._let_go())
 
@@ -271,6 +274,11 @@ class Loop:
             state.requeue_rested(number)
             self.carrier.carry_out(LetGo(number, held=False))
         return bool(bare)
+
+
+# By its words and not by who waits for them: that would be a look at everybody who waits, at each start.
+def _bears_words(state: State, bind: Bind) -> bool:
+    return any(role.shape.bears for role in state.gangs[bind.gang].roles)
 
 
 def _without(plan: Plan, undone: set[int]) -> Plan:

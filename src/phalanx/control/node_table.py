@@ -6,11 +6,14 @@ end in the same columns of a snapshot. What a change means for gangs (losses, pr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from phalanx.control.records import Ghost
 from phalanx.control.suspicion import NodeSuspicion
 from phalanx.model.fleet import BoolArray, Fleet
+from phalanx.model.rules import Mark, Presence
 from phalanx.model.snapshot import NodeColumns
 
 
@@ -31,6 +34,8 @@ class NodeTable:
         self.draining = np.zeros(len(fleet), dtype=np.bool_)
         self.suspicion = NodeSuspicion(len(fleet))
         self.crowds: dict[int, Ghost] = {}  # by node: the row of nobody that stands for others who are there
+        self.presence: Presence | None = None  # who bears which word where, from the first who asks
+        self.crowd_marks: dict[int, Mapping[Mark, int]] = {}  # by node: what others there are to rules about others
         self._spare = fleet.spare
         self._columns: NodeColumns | None = None  # as last handed out, while they still hold
 
@@ -58,6 +63,7 @@ class NodeTable:
         # Not suspicion: a snapshot has no part of it, only who is in service because of it.
         self.free, self.device_free = self.free.copy(), self.device_free.copy()
         self.up, self.open, self.draining = self.up.copy(), self.open.copy(), self.draining.copy()
+        self.presence = None if self.presence is None else self.presence.copy()
 
     def note_service(self) -> BoolArray:
         """Something about service has changed; the answer is the nodes that are out of it."""
@@ -75,3 +81,28 @@ class NodeTable:
         self.free, self.device_free = fleet.capacity.copy(), fleet.device_capacity.copy()
         self._spare = fleet.spare
         self._columns = None
+        # Indices of nodes are for life, so that what was said of others holds; gangs are seated anew by whoever calls.
+        if self.presence is not None:
+            self.count_marks()
+
+    def count_marks(self) -> None:
+        """Count who bears which word where, from those who are no gangs of ours on; those are seated anew."""
+        self.presence = Presence(len(self.up))
+        for node, marks in self.crowd_marks.items():
+            self._add_marks(node, marks, 1)
+
+    def set_marks(self, node: int, marks: Mapping[Mark, int]) -> None:
+        """What others on a node are to rules about others, all of them together; whoever is there less than before."""
+        if self.presence is None:
+            self.count_marks()
+        # By what was said before and not by a recount: a node has few others, and the cluster many nodes.
+        self._add_marks(node, self.crowd_marks.pop(node, {}), -1)
+        if marks:
+            self.crowd_marks[node] = dict(marks)
+            self._add_marks(node, marks, 1)
+
+    def _add_marks(self, node: int, marks: Mapping[Mark, int], sign: int) -> None:
+        assert self.presence is not None, "counted before"
+        # One mark at a time: others are told of as sums by node, gangs as seats over many.
+        for mark, count in marks.items():
+            self.presence.add((mark,), np.array([node]), np.array([sign * count]))

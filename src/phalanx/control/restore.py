@@ -29,7 +29,7 @@ from phalanx.control.state import State
 from phalanx.control.waiting import queue_up
 from phalanx.engine.invariants import check_snapshot
 from phalanx.engine.lifecycle import ENDED, Phase
-from phalanx.model.fleet import Fleet, Node
+from phalanx.model.fleet import Fleet, Node, list_labels
 from phalanx.model.form import form_at_sizes
 from phalanx.model.gang import Shape
 from phalanx.model.plan import Reservation, Seats
@@ -145,7 +145,7 @@ class _Restoring:
         nodes = self._parse_nodes()
         queues = parse_queues(fields.get("queues"))
         # What a gang may name is what this file has, not what the cluster had: a dump stands for itself.
-        self.known = Known([queue.name for queue in queues], levels)
+        self.known = Known([queue.name for queue in queues], levels, list_labels(nodes))
         users = [_user(item) for item in _items(fields.get("users"))]
         if len({user.name for user in users}) != len(users):
             self._need("users", "users: []").refuse("name somebody twice")

@@ -95,6 +95,9 @@ def seat(state: Tables, record: Record, row: int, seats: Seats) -> None:
         columns["running"][rows], columns["role"][rows] = row, seats.role
         columns["taken"][rows], columns["devices"][rows] = taken, seats.devices
         state.nodes.free[seats.nodes] -= taken
+    # Ghosts too: whoever is still leaving is still there, and keeps others away.
+    if need.marks and state.nodes.presence is not None:
+        state.nodes.presence.add(need.marks, seats.nodes, seats.counts)
     # Two accounts of one thing, as in `engine.room.view.View`: amounts above, devices here.
     if need.share or need.whole:
         state.nodes.device_free[seats.nodes] -= seats.devices
@@ -112,6 +115,8 @@ def unseat(state: Tables, record: Record) -> None:
             state.nodes.free[int(seats.nodes[0])] += seats.members * need.vector
         else:
             state.nodes.free[seats.nodes] += seats.counts[:, None] * need.vector
+        if need.marks and state.nodes.presence is not None:
+            state.nodes.presence.add(need.marks, seats.nodes, -seats.counts)
         if need.share or need.whole:
             state.nodes.device_free[seats.nodes] += seats.devices
         state.tenants.charge(record.queue, record.user, need, -seats.members)

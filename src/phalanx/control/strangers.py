@@ -20,6 +20,7 @@ from phalanx.model.gang import Gang, Role, Shape, Sizes
 from phalanx.model.plan import Seats
 from phalanx.model.queue import ROOT
 from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.rules import Mark
 
 #: Beyond what any plan looks at, and inside 64 bits with room for sums.
 _LONG_US: Final = 365 * 24 * 3_600_000_000
@@ -98,6 +99,18 @@ def crowd(state: Tables, node: int, amounts: Mapping[str, int]) -> bool:
         state.nodes.crowds[node] = ghost
     state.hints.unsettle()
     return held == wanted
+
+
+def note_marks(state: Tables, node: int, marks: Mapping[Mark, int]) -> None:
+    """What others on a node are to rules about others, all of them together.
+
+    Negative numbers are fine: somebody of ours has ceased to be what it was when it started.
+    """
+    # A snapshot that was handed out goes on saying who was there when it was made.
+    state.thaw()
+    state.nodes.set_marks(node, marks)
+    # Who was kept away, or had nobody to be beside, may have its place now.
+    state.hints.unsettle()
 
 
 def _leave_crowd(state: Tables, node: int) -> None:

@@ -147,6 +147,7 @@ class Tables:
             default_length_us=self.default_walltime_us,
             # What only lets the engine skip a look, in a value of its own: none of it decides anything.
             hints=self.hints.tell(self.now_us, self.running, limited=self.tenants.limited),
+            presence=self.nodes.presence,
             seats_of=self.seats_of,
         )
 
@@ -198,6 +199,9 @@ class Tables:
         if self.forms.splits_devices(form) and not self.nodes.shared:
             self.nodes.shared = True
             self.promises = {}  # they were made without naming devices, which now matter
+        # From the first who asks, and then for good: whoever never asks does not pay for the count.
+        if self.nodes.presence is None and any(role.shape.names_others for role in form.roles):
+            self.nodes.count_marks()
         return self.forms.number_of(form)
 
     # ------------------------------------------------------------------ timers

@@ -65,6 +65,7 @@ def _look_around(snapshot: Snapshot, policy: Policy, row: int) -> list[Reason]:
         (Code.CAPACITY, room.in_total),
         (Code.FRAGMENTATION, room.on_nodes),
         (Code.TOPOLOGY, room.in_domain),
+        (Code.NEIGHBOURS, room.by_rules),
     ):
         if needed > available:
             found.append(Reason(code, needed, available))

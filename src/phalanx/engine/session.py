@@ -61,7 +61,14 @@ class Session:
         # The short cut's view knows nothing of windows: it answers about nodes in
         # service, and a window may be open now.
         if view is None or snapshot.windows:
-            view = View(self.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=self.usable(NOBODY))
+            view = View(
+                self.fleet,
+                nodes.free,
+                nodes.device_free,
+                shared=nodes.shared,
+                usable=self.usable(NOBODY),
+                presence=snapshot.presence,
+            )
         self.view = view
         self.binds: list[Bind] = []
         self.bound: list[tuple[Form, Places, int]] = []  # with the expected end, for the calendar
@@ -192,6 +199,25 @@ class Session:
         """Let the view answer for claimants with this exemption too."""
         if exempt not in self.view.usable_by_exempt:
             self.view.usable_by_exempt[exempt] = self.usable(exempt)
+
+    def is_barred(self, key: PlacementKey, size: int) -> bool:
+        """Whether others would have to leave, or come, for it: with those who are where they are, room does not help.
+
+        Nobody says when rules about others are met, so that such a gang can have no reservation and hold up nobody.
+        """
+        if self.view.presence is None or not any(role.shape.names_others for role in key.form.roles):
+            return False
+        # The cluster as it would be empty, but with everybody where they are: what still is in the way there are words.
+        fleet, shared = self.fleet, self.view.shared
+        empty = View(
+            fleet,
+            fleet.capacity,
+            fleet.device_capacity,
+            shared=shared,
+            usable=self.in_service,
+            presence=self.view.presence,
+        )
+        return find_ceiling(empty, key.form) < size
 
     def pool_of(self, key: PlacementKey) -> BoolArray:
         """Candidate nodes: in service, admitted by labels and taints, able to hold one member when empty."""

@@ -30,7 +30,14 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
         # The same room goes out as came in: nobody was let in, so that the next newcomer can be turned away as cheaply.
         return Plan(settled=Settled(snapshot.hints.room))
     nodes = snapshot.nodes
-    view = View(snapshot.fleet, nodes.free, nodes.device_free, shared=nodes.shared, usable=nodes.in_service)
+    view = View(
+        snapshot.fleet,
+        nodes.free,
+        nodes.device_free,
+        shared=nodes.shared,
+        usable=nodes.in_service,
+        presence=snapshot.presence,
+    )
     single_form = is_single_form(snapshot, policy)
     # Where sums decide, deciding is as cheap as looking whether anybody fits, unless the last refusals still stand.
     # Under kept promises everybody is looked at; whoever keeps books wants to know what is kept, if anything is left.
@@ -39,7 +46,7 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
         # A newcomer that stands ahead of others may take the reservation over, and then those who were refused because
         # of it may pass. Priorities and dates are for the hints to tell (`prefilter`); other orders are not known.
-        settled = Settled(room) if not gated and keeps_order(policy) else None
+        settled = Settled(room) if not gated and keeps_order(policy) and snapshot.presence is None else None
         return Plan(infeasible=gated, settled=settled, wake_at_us=find_next_wake(snapshot, policy))
     if single_form:
         # The view was asked and not written to, so that the long way may begin with what it has cached.

@@ -39,6 +39,32 @@ class Node:
     spare: bool = False  # kept for repairs: nothing starts there
 
 
+def list_labels(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Labels that any of them has."""
+    return tuple(sorted({label for node in nodes for label in node.labels}))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Domains:
+    """What nodes with one value of a label, or of a level, make up: a number for each node, -1 for those without."""
+
+    codes: IntArray
+    count: int
+    single: bool  # whether no two nodes are in one
+
+    def sum(self, amounts: IntArray | BoolArray) -> IntArray:
+        """The sum over each domain."""
+        inside = self.codes >= 0
+        # Counts of members are far below what a float holds exactly.
+        summed = np.bincount(self.codes[inside], weights=amounts[inside], minlength=self.count)
+        return summed.astype(np.int64)
+
+    def spread_to_nodes(self, flags: BoolArray) -> BoolArray:
+        """What is true of each domain, said of its nodes; of nodes in none it is false."""
+        said: BoolArray = np.append(flags, False)[self.codes]
+        return said
+
+
 class Fleet:
     """All nodes as columns. Immutable: `with_nodes` and `without_nodes` return a new one."""
 
@@ -75,6 +101,7 @@ class Fleet:
         ]
         self._labels: dict[str, tuple[IntArray, dict[str, int]]] = {}
         self._allowed: dict[tuple[object, ...], BoolArray] = {}
+        self._domains_by: dict[str, Domains] = {}
         # Room for the engine to keep what it worked out about this fleet; never part of a plan.
         self.needs: dict[object, object] = {}
         self.verdicts: dict[object, int] = {}
@@ -102,6 +129,15 @@ class Fleet:
             # It keeps its index, which seats, promises and ties speak of; without capacity nobody is ever placed there.
             nodes[index] = Node(old.name, {}, old.labels, old.taints)
         return Fleet(nodes, self.levels[:-1])
+
+    def domains_by(self, by: str) -> Domains:
+        """The domains of a level, by their whole path, or of any label."""
+        found = self._domains_by.get(by)
+        if found is None:
+            codes = self.domains[self.levels.index(by)] if by in self.levels else self._label_column(by)[0]
+            sizes = np.bincount(codes[codes >= 0])
+            found = self._domains_by[by] = Domains(codes, len(sizes), bool((sizes <= 1).all()))
+        return found
 
     def allowed(self, select: tuple[tuple[str, tuple[str, ...]], ...], tolerate: tuple[str, ...]) -> BoolArray:
         """Nodes whose labels and taints admit such a member, whatever their room."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from phalanx.model.rules import Apart, AtMost, Mark, Rule
 from phalanx.model.topology import Topology
 from phalanx.model.value import value
 
@@ -42,15 +43,31 @@ class Shape:
     need: tuple[tuple[str, int], ...]  # (kind, engine units), sorted by kind, never zero
     select: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (label, any of these values), sorted
     tolerate: tuple[str, ...] = ()  # taints it accepts, sorted
+    bears: tuple[str, ...] = ()  # words that rules may speak of it by, sorted
+    rules: tuple[Rule, ...] = ()  # what it asks about others
     _hash: int = field(init=False, compare=False, repr=False)  # shapes are looked up on every decision
 
     def __post_init__(self) -> None:
         """Work the hash out once."""
-        object.__setattr__(self, "_hash", hash((self.need, self.select, self.tolerate)))
+        object.__setattr__(self, "_hash", hash((self.need, self.select, self.tolerate, self.bears, self.rules)))
 
     def __hash__(self) -> int:
         """Of everything it is."""
         return self._hash
+
+    @property
+    def social(self) -> bool:
+        """Whether where others are bears on where it may go, or the other way round."""
+        return bool(self.bears or self.rules)
+
+    @property
+    def names_others(self) -> bool:
+        """Whether it bears words or asks about others than its own, so that somebody has to know who is where."""
+        return bool(self.bears) or any(not isinstance(rule, AtMost) for rule in self.rules)
+
+    def list_marks(self) -> tuple[Mark, ...]:
+        """What others have to know of it wherever it sits."""
+        return (*self.bears, *((rule.word, rule.by) for rule in self.rules if isinstance(rule, Apart)))
 
     def amount(self, kind: str) -> int:
         """Engine units of one kind, 0 if not asked for."""

@@ -35,6 +35,7 @@ class Code(IntEnum):
     DEADLINE_UNREACHABLE = 16
     BACKOFF = 17
     SEARCH_BUDGET = 18
+    NEIGHBOURS = 19
 
     @property
     def word(self) -> str:

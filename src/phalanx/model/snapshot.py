@@ -20,6 +20,7 @@ from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.gang import Gang
 from phalanx.model.plan import DateVerdict, Reservation, Seats
+from phalanx.model.rules import Presence
 from phalanx.model.value import value
 from phalanx.model.window import Window
 
@@ -177,5 +178,7 @@ class Snapshot:
     fresh: frozenset[int] | set[int]  # gangs that no cycle has looked at yet
     default_length_us: int  # believed run time of a gang that states none
     hints: Hints  # for fast paths
+    # Who bears which word where, gangs that run and others alike; None as long as nobody ever used a word.
+    presence: Presence | None = None
     # What the allocations say of a running gang, by number, from whoever has it at hand; None: read it from there.
     seats_of: Callable[[int], tuple[Seats, ...]] | None = None

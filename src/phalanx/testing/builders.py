@@ -12,6 +12,7 @@ The count of a gang may be a range `2-8` or a list `2|4|8`. Times are in seconds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -22,6 +23,7 @@ from phalanx.model.gang import After, Gang, Role, Shape, Sizes, Together
 from phalanx.model.plan import Bind, Plan, Seats
 from phalanx.model.queue import Queue, UserLimit
 from phalanx.model.resources import DEVICE_KIND, MILLI, units_per_whole
+from phalanx.model.rules import Rule
 from phalanx.model.topology import Segment, Topology
 from phalanx.model.window import Window
 
@@ -97,6 +99,12 @@ def make_gang(
         after=After(tuple(after_any), any_end=True) if after_any else After(tuple(after)),
         **rest,  # type: ignore[arg-type]
     )
+
+
+def asking(gang: Gang, *rules: Rule, bears: Sequence[str] = ()) -> Gang:
+    """The same gang, each member of which bears words and asks about others."""
+    roles = (replace(role, shape=replace(role.shape, bears=tuple(bears), rules=rules)) for role in gang.roles)
+    return replace(gang, roles=tuple(roles))
 
 
 def make_state(

@@ -242,7 +242,8 @@ def test_whoever_adds_memory_is_told_to_dump_it():
     assert set(RUNNING) == {*owned, *RUN_COLUMNS, "guest"}
     assert list_memory(state.nodes) == {
         *("free", "device_free", "shared", "up", "open", "draining", "suspicion"),
-        "crowds",  # of others nobody knows when they leave: a dump is without them
+        "presence",  # counted anew as gangs are seated
+        *("crowds", "crowd_marks"),  # of others nobody knows when they leave: a dump is without them
     }
     assert {each.name for each in fields(Groups)} == {"listed", "number_by_word", "forms"}
     assert {each.name for each in fields(Dependencies)} == {"waiting", "ended"}

@@ -165,7 +165,7 @@ def test_of_nodes_that_go_together_only_those_wait_to_which_somebody_is_on_the_w
     planner.plan()
     left = {node.name for node in planner.state.fleet.nodes if node.resources}
     assert left == {flies}
-    assert not planner.is_ours("a/0"), "its node is gone"
+    assert not planner.find_party("a/0") is not None, "its node is gone"
     assert sits != flies
     planner.turn_back(flying.numbers[0], "gone")
     planner.plan()

@@ -3,7 +3,7 @@
 import pytest
 from kube_objects import pod, said
 
-from phalanx.frontends.kube.neighbours import AtMost, NotWhere, OnlyWhere, find_neighbours
+from phalanx.frontends.kube.neighbours import NotWhere, OnlyWhere, find_neighbours
 
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -37,14 +37,12 @@ def of(app):
     return {"matchLabels": {"app": app}}
 
 
-def test_one_pod_per_host_is_at_most_one_of_itself_and_not_where_others_are():
-    most, not_where = neighbours(**away(of("a"))).must
-    assert (most.key, most.members) == (HOST, 1)
-    assert isinstance(most, AtMost)
-    assert not_where == NotWhere(HOST, most.company)
-    assert most.company.includes("team", None, {"app": "a"})
-    assert not most.company.includes("other", None, {"app": "a"})
-    assert not most.company.includes("team", None, {"app": "b"})
+def test_one_pod_per_host_is_not_where_others_of_its_kind_are():
+    (rule,) = neighbours(**away(of("a"))).must
+    assert rule == NotWhere(HOST, rule.company)
+    assert rule.company.includes("team", None, {"app": "a"})
+    assert not rule.company.includes("other", None, {"app": "a"})
+    assert not rule.company.includes("team", None, {"app": "b"})
 
 
 def test_away_from_others_says_nothing_of_itself():
@@ -79,15 +77,15 @@ def test_namespaces(more, namespace, labels, included):
 
 
 def test_whether_it_is_one_of_them_is_asked_with_the_labels_of_its_namespace():
-    spec = away(of("a"), namespaceSelector={"matchLabels": {"tier": "ml"}})
-    assert [type(rule) for rule in neighbours({"tier": "ml"}, **spec).must] == [AtMost, NotWhere]
-    assert [type(rule) for rule in neighbours({"tier": "x"}, **spec).must] == [NotWhere]
+    spec = near(of("a"), namespaceSelector={"matchLabels": {"tier": "ml"}})
+    assert [rule.itself for rule in neighbours({"tier": "ml"}, **spec).must] == [True]
+    assert [rule.itself for rule in neighbours({"tier": "x"}, **spec).must] == [False]
 
 
 def test_without_a_selector_nobody_is_meant_and_with_an_empty_one_everybody():
     nobody, everybody = neighbours(**away(None)).must, neighbours(**away({})).must
     assert not nobody[0].company.includes("team", None, LABELS)
-    assert [type(rule) for rule in everybody] == [AtMost, NotWhere]
+    assert [type(rule) for rule in everybody] == [NotWhere]
 
 
 def test_keys_narrow_the_selector_to_its_own_values():

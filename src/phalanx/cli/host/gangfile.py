@@ -176,7 +176,7 @@ def _check_gang(wish: JobRequest, raw: Raw, place: GangPlace) -> None:
     queue = keys["queue"].text or str(keys["queue"].value) if "queue" in keys else ""
     spot = Spot(replace(raw, value=keys), str(place.file), place.entry)
     try:
-        parse_gang(spot, Known([queue], tuple(_words_in(keys.get("topology")))))
+        parse_gang(spot, Known([queue], tuple(_words_in(keys.get("topology"))), _list_domains(keys)))
     except BadInput as bad:
         raise UsageError(str(bad), "mend the file: docs/job-files.md") from None
 
@@ -189,6 +189,12 @@ def _words_in(raw: Raw | None) -> Iterator[str]:
             yield from _words_in(value)
     elif isinstance(inner, str):
         yield inner
+
+
+def _list_domains(keys: Mapping[str, Raw]) -> list[str]:
+    """Everything that rules about others go by."""
+    found = [keys[key].value for key in ("at_most", "apart", "beside", "spread") if key in keys]
+    return [by for each in found if isinstance(each, dict) for by in each]
 
 
 def _names_shape(wish: JobRequest) -> bool:

@@ -14,19 +14,22 @@ from typing import Final
 from phalanx.control.spec.cluster import TOTAL_MAX
 from phalanx.control.spec.errors import show
 from phalanx.control.spec.quantity import member_amount
+from phalanx.control.spec.rule_keys import RULE_KEYS, check_rules, parse_bears, parse_rules
 from phalanx.control.spec.sizes import parse_sizes
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.control.spec.ties import check_after, complete_groups, parse_together
 from phalanx.model.gang import After, Gang, Role, Shape, SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, ROOT
+from phalanx.model.rules import Rule
 from phalanx.model.topology import NODE_LEVEL, Segment, Topology
 
 GANG_KEYS: Final = (
     *("name", "submit", "queue", "user", "priority", "members", "each", "roles", "together", "topology", "select"),
     *("tolerate", "walltime", "kill_after", "duration", "speedup", "deadline", "preemptible", "snapshot"),
     *("resize_pause", "startup", "after", "hold", "max_restarts"),
+    *RULE_KEYS,
 )
-ROLE_KEYS: Final = ("name", "members", "each", "topology", "select", "tolerate")
+ROLE_KEYS: Final = ("name", "members", "each", "topology", "select", "tolerate", *RULE_KEYS)
 TOPOLOGY_KEYS: Final = ("require", "prefer", "segment")
 SEGMENT_KEYS: Final = ("size", "level")
 SNAPSHOT_KEYS: Final = ("every", "stall", "restore")
@@ -45,6 +48,12 @@ class Known:
 
     queues: Collection[str]  # empty: the file describes none, and any gang is in the default one
     levels: tuple[str, ...]  # without the node
+    labels: Collection[str] = ()  # of nodes, where they are known: rules about others may go by them
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """All that rules about others may go by."""
+        return (*self.levels, NODE_LEVEL, *(label for label in self.labels if label not in self.levels))
 
 
 def parse_gangs(spot: Spot, known: Known) -> tuple[tuple[Gang, ...], list[Spot]]:
@@ -73,7 +82,7 @@ def parse_gang(entry: Spot, known: Known) -> Gang:
     name = fields.need("name", "name: A").text()
     return Gang(
         name=name,
-        roles=_parse_roles(fields, known.levels),
+        roles=_parse_roles(fields, known),
         submit_us=_time(fields, "submit"),
         queue=_parse_queue(fields, known.queues),
         user=_word(fields, "user"),
@@ -97,13 +106,13 @@ def parse_gang(entry: Spot, known: Known) -> Gang:
 # ---- roles and shapes
 
 
-def _parse_roles(fields: Fields, levels: tuple[str, ...]) -> tuple[Role, ...]:
+def _parse_roles(fields: Fields, known: Known) -> tuple[Role, ...]:
     # Two ways to write it, and no mixture: which of two sizes counts would be a matter of taste.
     listed, flat = fields.get("roles"), fields.present(("members", "each"))
     if listed is None:
         if not flat:
             fields.spot.refuse("needs members and each, or roles")
-        return (_parse_role(fields, fields, SOLE_ROLE, levels),)
+        return (_parse_role(fields, fields, SOLE_ROLE, known),)
     if flat:
         fields.spot.refuse(f"has both roles and {' and '.join(flat)}; sizes and shapes stand in the roles")
     roles: list[Role] = []
@@ -113,14 +122,14 @@ def _parse_roles(fields: Fields, levels: tuple[str, ...]) -> tuple[Role, ...]:
         # Seats in dumps and ranks in jobs are told apart by the name of their role.
         if any(role.name == name for role in roles):
             item.refuse(f"there is already a role {show(name)} in this gang")
-        roles.append(_parse_role(inner, fields, name, levels))
+        roles.append(_parse_role(inner, fields, name, known))
     if not roles:
         listed.refuse("must not be empty; a gang has at least one role")
     return tuple(roles)
 
 
-def _parse_role(inner: Fields, gang: Fields, name: str, levels: tuple[str, ...]) -> Role:
-    """A role from its own keys; `select` and `tolerate` of the gang hold where it says nothing of its own."""
+def _parse_role(inner: Fields, gang: Fields, name: str, known: Known) -> Role:
+    """A role from its own keys; of the gang `select`, `tolerate` and rules hold where it says nothing of its own."""
     sizes = parse_sizes(inner.need("members", "members: 4, or {min: 2, max: 8}"))
     each = inner.need("each", "each: {gpu: 1}")
     # Sorted and without zeros: shapes that mean the same must be equal, since gangs share what was worked out by shape.
@@ -133,17 +142,27 @@ def _parse_role(inner: Fields, gang: Fields, name: str, levels: tuple[str, ...])
             each.refuse(f"asks for more {kind} over all members than can be counted")
     # Instead of the gang's, not on top: a role that says where it goes says all of it.
     select = _parse_select(inner.get("select") or gang.get("select"))
-    shape = _share_shape(need, select, _parse_tolerate(inner.get("tolerate") or gang.get("tolerate")))
+    bears = parse_bears(inner.get("bears") or gang.get("bears"))
+    rules = parse_rules(lambda key: inner.get(key) or gang.get(key), known.domains)
+    tolerate = _parse_tolerate(inner.get("tolerate") or gang.get("tolerate"))
+    shape = _share_shape(need, select, tolerate, bears, rules)
     own = inner.get("topology") if inner is not gang else None  # a flat gang's wish is kept on the gang
-    return Role(name, sizes, shape, _parse_topology(own, levels))
+    topology, outer = _parse_topology(own, known.levels), _parse_topology(gang.get("topology"), known.levels)
+    # Here, where both are at hand: what the gang says of all roles binds each of them.
+    check_rules(inner.spot, shape, confined=any(wish.require or wish.segment for wish in (topology, outer)))
+    return Role(name, sizes, shape, topology)
 
 
 @lru_cache(maxsize=4096)
 def _share_shape(
-    need: tuple[tuple[str, int], ...], select: tuple[tuple[str, tuple[str, ...]], ...], tolerate: tuple[str, ...]
+    need: tuple[tuple[str, int], ...],
+    select: tuple[tuple[str, tuple[str, ...]], ...],
+    tolerate: tuple[str, ...],
+    bears: tuple[str, ...],
+    rules: tuple[Rule, ...],
 ) -> Shape:
     # One object for what is equal: the engine looks shapes up at every step, and two objects are compared part by part.
-    return Shape(need, select, tolerate)
+    return Shape(need, select, tolerate, bears, rules)
 
 
 def _parse_select(spot: Spot | None) -> tuple[tuple[str, tuple[str, ...]], ...]:

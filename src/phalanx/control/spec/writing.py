@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from phalanx.control.spec.gangs import SOLE_ROLE
 from phalanx.control.spec.quantity import SECOND_US
+from phalanx.control.spec.rule_keys import rules_tree
 from phalanx.control.spec.sizes import sizes_between
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Sizes
@@ -102,7 +103,7 @@ def policy_tree(name: str, options: Mapping[str, object]) -> Tree:
 def _shape_tree(role: Role) -> Tree:
     select = {label: list(values) for label, values in role.shape.select}
     tree: Tree = {"members": _sizes_tree(role.sizes), "each": amounts_tree(dict(role.shape.need))}
-    return tree | _said(select=select, tolerate=list(role.shape.tolerate))
+    return tree | _said(select=select, tolerate=list(role.shape.tolerate)) | rules_tree(role.shape)
 
 
 def _sizes_tree(sizes: Sizes) -> int | Tree:

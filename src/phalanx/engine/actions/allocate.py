@@ -323,6 +323,9 @@ class Walk:
         # Kept out: it has room, and waits for a date that was promised. A reservation would be one for now.
         if (policy.reservations == 0 and not policy.stops) or turn in self.kept_out:
             return
+        # It waits for others to leave, or to come, and not for room.
+        if self.session.is_barred(key, int(self.turns.size[turn])):
+            return
         # No instant was found although it fits the empty nodes: nobody knows when, so
         # it may not hold up those behind it.
         if not self.calendar.reserve(turn, key):

@@ -21,6 +21,7 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.session import Session
 from phalanx.model.fleet import BoolArray, IntArray
+from phalanx.model.rules import Beside, Evenly
 
 BIG = 1 << 40
 
@@ -110,12 +111,19 @@ class Dismissals:
 
     def note_ceiling(self, level: int, index: int, ceiling: int) -> None:
         """So many of a key fit in a view at most."""
-        if ceiling < self.ceilings[level, index]:
+        if ceiling < self.ceilings[level, index] and not self._may_rise(index):
             self.ceilings[level, index] = ceiling
 
     def note_ceiling_onwards(self, level: int, index: int, ceiling: int) -> None:
         """The same for the views of further starts: less room later, so what does not fit now does not fit then."""
-        np.minimum(self.ceilings[level:, index], ceiling, out=self.ceilings[level:, index])
+        if not self._may_rise(index):
+            np.minimum(self.ceilings[level:, index], ceiling, out=self.ceilings[level:, index])
+
+    def _may_rise(self, index: int) -> bool:
+        """Whether somebody's start may let it in: who wants to be beside others, or as many as elsewhere."""
+        # Everybody else only loses by the starts of others, as with room.
+        roles = self.turns.keys[index].form.roles
+        return any(isinstance(rule, Beside | Evenly) for role in roles for rule in role.shape.rules)
 
     def add_levels(self) -> None:
         """Views were made for shadows."""

@@ -215,6 +215,8 @@ class LongCalendar:
         # Nobody has one under this policy, and a start in the future would be of no use to anybody.
         if self.session.policy.reservations == 0:
             return True  # it stops those behind it, and that is all
+        if any(role.shape.names_others for role in key.form.roles):
+            return True  # who will be where at an instant to come, no calendar says: places could not be promised
         offer = list_offers(self.session, self.turns, turn)[-1]
         promise = self._own
         # Strictly earlier, or not at all: an equal start elsewhere would move the promise to and fro for nothing.

@@ -153,7 +153,14 @@ def view_at(session: Session, ends: Ends, at_us: int) -> View:
         # say, without looking up which ones end when.
         device_free = keep_devices(device_free, free[:, session.fleet.device_column])
     # Whatever is out of service now stays so: when a node comes back is not foreseen, and its return is an event.
-    view = View(session.fleet, free, device_free, shared=session.view.shared, usable=session.in_service)
+    view = View(
+        session.fleet,
+        free,
+        device_free,
+        shared=session.view.shared,
+        usable=session.in_service,
+        presence=session.view.presence,
+    )
     view.usable_by_exempt = session.view.usable_by_exempt
     return view
 
@@ -190,6 +197,9 @@ def find_shadow(session: Session, key: PlacementKey, size: int) -> tuple[int, in
     # Where places decide, sums name an instant that may be too early: enough is free then, and no place for it.
     if not key.form.open_size or role.segment_size > 1 or session.view.shared or role.require != ANYWHERE:
         return NEVER, 0
+    # So do rules about others: ends give back amounts, and say nothing of who may sit there.
+    if role.shape.social:
+        return NEVER, 0
     ends = collect_ends(session, session.pool_of(key))
     row = session.view.slots(role.shape, key.exempt)
     rows = (ends.node, ends.end_us, ends.taken)
@@ -209,7 +219,7 @@ def _busy_now(session: Session, view: View, key: PlacementKey) -> First:
 def _find_instant(session: Session, ends: Ends, key: PlacementKey, size: int) -> int:
     form = key.form
     role = form.roles[0]
-    if form.open_size and role.segment_size <= 1 and not session.view.shared:
+    if form.open_size and role.segment_size <= 1 and not (session.view.shared or role.shape.social):
         row = session.view.slots(role.shape, key.exempt)
         rows = (ends.node, ends.end_us, ends.taken)
         if role.require == ANYWHERE:

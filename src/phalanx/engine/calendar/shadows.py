@@ -22,6 +22,7 @@ from phalanx.engine.session import Session
 from phalanx.model.fleet import IntArray, MilliArray
 from phalanx.model.form import Form
 from phalanx.model.plan import Seats
+from phalanx.model.rules import Presence
 
 _NO_INSTANTS = np.zeros(0, dtype=np.int64)
 
@@ -66,6 +67,7 @@ class ShadowViews:
             free = np.minimum(free, head.start.view.free)
             device_free = self._devices_left(device_free, head.start.view.device_free, free)
             view = View(self.session.fleet, free, device_free, shared=base.shared, usable=self.session.in_service)
+            view.know(self._known_until(self.views[-1], head.start.view))
             view.usable_by_exempt = base.usable_by_exempt
             self.views.append(view)
 
@@ -116,6 +118,15 @@ class ShadowViews:
             free = np.minimum(free, head.start.view.free[nodes])
             device_free = self._devices_left(device_free, head.start.view.device_free[nodes], free)
             view.overwrite(nodes, free, device_free)
+        # All nodes, where amounts are settled node by node: a member in one place may close a whole zone.
+        if self.session.view.presence is not None:
+            for before, view, head in zip(self.views, self.views[1:], self.heads, strict=False):
+                assert head.start is not None
+                view.know(self._known_until(before, head.start.view))
+
+    def _known_until(self, now: View, then: View) -> Presence | None:
+        """Whoever stays past a start has to heed those who are there now, and those who are there then."""
+        return now.presence.merge(then.presence) if now.presence and then.presence else None
 
     # ------------------------------------------------------------------ tried out
 
@@ -124,7 +135,14 @@ class ShadowViews:
         level = self.level_of(gone_us)
         base = self.views[level]
         # It copies nothing before it is written to: a trial without releases costs no copy.
-        view = View(self.session.fleet, base.free, base.device_free, shared=base.shared, usable=self.session.in_service)
+        view = View(
+            self.session.fleet,
+            base.free,
+            base.device_free,
+            shared=base.shared,
+            usable=self.session.in_service,
+            presence=base.presence,
+        )
         view.usable_by_exempt = base.usable_by_exempt
         if not releases:
             return view

@@ -210,8 +210,9 @@ class Timeline:
         return None
 
     def _simple(self, form: Form) -> bool:
-        """One role, no groups, no shared devices: the lanes alone tell the start."""
-        return form.open_size and form.roles[0].segment_size <= 1 and not self._with_devices
+        """One role, no groups, no shared devices, no rules about others: the lanes alone tell the start."""
+        role = form.roles[0]
+        return form.open_size and role.segment_size <= 1 and not (self._with_devices or role.shape.social)
 
     def _lower_bound(self, key: PlacementKey, role: RoleForm, size: int, length_us: int) -> int:
         """Before this a role cannot start; for a simple form it is the start."""
@@ -314,6 +315,8 @@ class Timeline:
         for index, window in enumerate(self.session.snapshot.windows):
             if index not in exempt and window.start_us < end_us and window.end_us > start_us:
                 usable = usable & ~self.session.window_masks[index]
-        view = View(self.fleet, free, devices, shared=self._with_devices, usable=usable)
+        view = View(
+            self.fleet, free, devices, shared=self._with_devices, usable=usable, presence=self.session.view.presence
+        )
         view.usable_by_exempt[exempt] = usable
         return view

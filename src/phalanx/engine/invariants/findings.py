@@ -37,6 +37,7 @@ class Promise(StrEnum):
     EVICTION = "eviction"  # nobody is evicted who may not be, nor for somebody who does not start
     RIGHTS = "rights"  # who may take from whom: priorities, turns, what is on loan
     DATE = "date"  # a date is judged once, and then remembered
+    NEIGHBOURS = "neighbours"  # whoever is seated keeps to the rules about others, its own and theirs
     REASON = "reason"  # whoever waits is told why, and nobody else
     GUARANTEE = "guarantee"  # taking leaves the victim's side its guarantee, and the taker within its own
 

@@ -21,6 +21,7 @@ from phalanx.engine.invariants.changes import (
     list_changes,
 )
 from phalanx.engine.invariants.findings import Promise, Violation
+from phalanx.engine.invariants.heeding import check_neighbours
 from phalanx.engine.invariants.reading import (
     Claim,
     Recount,
@@ -63,6 +64,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, policy: Policy) -> list[Violation
     for reservation in plan.reservations:
         found += _check_together(snapshot, reservation.gangs, "are promised a start")
     found += _check_room(snapshot, changes, [*starts, *kept])
+    found += check_neighbours(snapshot, starts, changes)
     found += check_vacated(snapshot, changes)
     found += check_minimums(snapshot, plan, changes)
     found += check_limits(snapshot, starts, changes)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from phalanx.engine.invariants.findings import Promise, Violation
+from phalanx.engine.invariants.heeding import check_presence
 from phalanx.engine.invariants.reading import Held, Recount, held_by, list_alive, name_of, sizes_of, units_of, walk_up
 from phalanx.engine.invariants.seats import check_device_use, check_sizes
 from phalanx.model.gang import Gang
@@ -27,7 +28,7 @@ def check_snapshot(snapshot: Snapshot) -> list[Violation]:
         return found  # sums over rows that point nowhere would only say the same again, less clearly
     # Without a limit no cycle reads the usage, and a borrowed snapshot may have it not yet added up.
     usage = check_usage(snapshot) if snapshot.hints.limited else ()
-    seated = [*_check_seats(snapshot), *_check_running(snapshot), *_check_free(snapshot)]
+    seated = [*_check_seats(snapshot), *_check_running(snapshot), *_check_free(snapshot), *check_presence(snapshot)]
     return [*seated, *usage, *_check_hints(snapshot)]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Shape
 from phalanx.model.resources import DEVICE_KIND, MILLI
+from phalanx.model.rules import Mark
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +34,8 @@ class Need:
     missing: str | None  # a kind that no node of the fleet has
     unasked: tuple[int, ...]  # kinds not asked for, devices first
     allowed: BoolArray  # nodes whose labels and taints admit it
+    social: bool  # whether where others are bears on it, or the other way round
+    marks: tuple[Mark, ...]  # what others have to know of it
 
 
 def compile_need(fleet: Fleet, shape: Shape) -> Need:
@@ -58,6 +61,8 @@ def compile_need(fleet: Fleet, shape: Shape) -> Need:
         missing=missing,
         unasked=tuple(column for column in range(len(vector)) if not vector[column]),
         allowed=fleet.allowed(shape.select, shape.tolerate),
+        social=shape.social,
+        marks=shape.list_marks(),
     )
 
 

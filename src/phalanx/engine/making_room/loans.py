@@ -57,7 +57,9 @@ def call_back(view: View, claimant: SeatsWanted, loans: list[Loan], fits: Fits) 
     refused = False  # somewhere there were places enough by count, and something else was in the way
     # With shares of devices two members that fit by amount may not fit by device, so
     # that counting would promise too much.
-    countable = not view.shared and not find_need(view.fleet, claimant.role.shape).share
+    need = find_need(view.fleet, claimant.role.shape)
+    # Nor do rules about others follow from amounts.
+    countable = not (view.shared or need.share or need.social)
     if countable:
         for mask in _domains(view, claimant):
             counts = _Counting(view, claimant, plain, mask).run()

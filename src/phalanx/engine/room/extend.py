@@ -34,7 +34,7 @@ def extend(
     wanted = replace(
         kind, require=kind.require if alone else ANYWHERE, prefer=kind.prefer if alone else ANYWHERE, size=count
     )
-    wish = Wish(form, 1, exempt, _beside(view, seats, exempt))
+    wish = Wish(form, 1, exempt, _beside(view, seats, exempt), sitting=seats[role])
     for inside in _near_first(view.fleet, form.gangs[0], seats, role):
         found = place_role(view, wish, wanted, count, role, inside)
         if found is None:

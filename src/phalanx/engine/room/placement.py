@@ -17,6 +17,7 @@ from itertools import product
 
 import numpy as np
 
+from phalanx.engine.kernels.cuts import cut_slots, spread_out
 from phalanx.engine.kernels.fill import Company, SlotRoom, choose_nodes, compute_capability
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.room.packing import BudgetSpent, PackingProblem, Part, Search, pack_devices
@@ -25,6 +26,7 @@ from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.form import Form, GangForm, RoleForm
 from phalanx.model.plan import Seats
 from phalanx.model.resources import MILLI
+from phalanx.model.rules import Apart, AtMost, Evenly
 from phalanx.model.topology import ANYWHERE
 
 #: Steps of the exact search for one problem. A step is a few microseconds.
@@ -46,6 +48,7 @@ class Wish:
     size: int  # members of the one role, if the form's size is open
     exempt: Exempt = NOBODY
     first: First | None = None
+    sitting: Seats | None = None  # members of the role that have their seats already, for what it asks of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,11 @@ def find_ceiling(view: View, form: Form, exempt: Exempt = NOBODY) -> int:
 
 def role_ceiling(view: View, role: RoleForm, require: int, exempt: Exempt) -> int:
     """The most members of a role that one domain of the required level holds now."""
-    row = view.slots(role.shape, exempt)
+    return row_ceiling(view, view.slots(role.shape, exempt), role, require)
+
+
+def row_ceiling(view: View, row: SlotRow, role: RoleForm, require: int) -> int:
+    """The same of slots that are at hand."""
     # The case of most gangs: how many fit in all is a number that the view keeps.
     if require == ANYWHERE and role.segment_size <= 1:
         return row.total
@@ -85,12 +92,25 @@ def place(view: View, wish: Wish) -> Places | NoPlace:
     if wish.form.open_size:
         # Greedy is exact for one role, so that a no is a no and the search has nothing to add.
         seats = place_role(view, wish, wish.form.roles[0], wish.size, 0, None)
-        return NoPlace() if seats is None else ((seats,),)
+        return NoPlace(undecided=_is_intricate(wish.form)) if seats is None else ((seats,),)
     # A role that does not fit by itself cannot fit beside others. Most hopeless forms end here, before any trying.
     if find_ceiling(view, wish.form, wish.exempt) == 0:
         return NoPlace()
     placed = _place_greedily(view, wish)
-    return placed if placed is not None else _place_exactly(view, wish)
+    if placed is not None:
+        return placed
+    if any(role.shape.social for role in wish.form.roles) and len(wish.form.roles) > 1:
+        # Undecided and not a no: the next start or end may put them in another order.
+        # The search fills node by node and knows nothing of words and domains: what it found might break a rule.
+        return NoPlace(undecided=True)
+    return _place_exactly(view, wish)
+
+
+def _is_intricate(form: Form) -> bool:
+    """Whether a no may be wrong: members spread by several rules, one after the other, may get stuck for nothing."""
+    rules = form.roles[0].shape.rules
+    evenly = sum(isinstance(rule, Evenly) for rule in rules)
+    return evenly > 1 or (evenly == 1 and any(isinstance(rule, AtMost | Apart) for rule in rules))
 
 
 def undo(view: View, form: Form, places: Places) -> None:
@@ -141,12 +161,32 @@ def place_role(view: View, wish: Wish, role: RoleForm, size: int, index: int, in
     # One number against one number: the usual way for a placement to fail.
     if row.total < size:
         return None
+    # The slots of the row are for as many as there can be, anywhere; this asks for these members, here.
+    if row.need.social and (row := _heed_others(view, wish, row, size, inside)).total < size:
+        return None
     first = None if wish.first is None else wish.first(role)
     chosen = choose_nodes(make_room(view, row, first, inside), role, size)
     if chosen is None:
         return None
     nodes, counts = chosen
     return Seats(index, nodes, counts, view.take(row.need, nodes, counts), size)
+
+
+def _heed_others(view: View, wish: Wish, row: SlotRow, size: int, inside: BoolArray | None) -> SlotRow:
+    """The slots that rules leave to these very members: inside some nodes, beside those who sit already."""
+    fleet, shape, slots = view.fleet, row.need.shape, row.slots
+    if inside is not None or wish.sitting is not None:
+        own = np.zeros(len(fleet), dtype=np.int64)
+        if wish.sitting is not None:
+            own[wish.sitting.nodes] = wish.sitting.counts
+        # From all slots and not from those left: a domain's share may lie on nodes that are not among these.
+        slots = view.count_uncut(row.need, row.mask if inside is None else row.mask & inside)
+        slots = cut_slots(fleet, shape, slots, view.presence, own)
+    if view.presence is not None and any(isinstance(rule, Evenly) for rule in shape.rules):
+        # How many go where depends on how many there are: exactly these slots are left, and taken.
+        found = spread_out(fleet, shape, slots, view.presence, size)
+        slots = np.zeros_like(slots) if found is None else found
+    return SlotRow(row.need, row.mask, slots, int(np.add.reduce(slots)), row.seen)
 
 
 # ------------------------------------------------------------------ several roles: greedy

@@ -14,11 +14,13 @@ from typing import cast
 
 import numpy as np
 
+from phalanx.engine.kernels.cuts import cut_slots
 from phalanx.engine.kernels.devices import choose_devices
 from phalanx.engine.kernels.slots import Need, compile_need, compute_slots
 from phalanx.model.fleet import BoolArray, Fleet, IntArray, MilliArray
 from phalanx.model.gang import Shape
 from phalanx.model.plan import Seats
+from phalanx.model.rules import Presence
 
 # A reservation by an administrator is a window that some are exempt from; maintenance exempts nobody.
 Exempt = frozenset[int]  # windows that do not bind the asking gang
@@ -41,18 +43,30 @@ class View:
     """Room that may be taken and given back."""
 
     def __init__(
-        self, fleet: Fleet, free: IntArray, device_free: MilliArray, *, shared: bool, usable: BoolArray
+        self,
+        fleet: Fleet,
+        free: IntArray,
+        device_free: MilliArray,
+        *,
+        shared: bool,
+        usable: BoolArray,
+        presence: Presence | None = None,
     ) -> None:
-        """Read `free` and `device_free`, and copy them before the first change."""
+        """Read `free`, `device_free` and `presence`, and copy them before the first change.
+
+        `presence`: who is where, for rules about others; None: nobody asks, or of others nothing is known.
+        """
         self.fleet = fleet
         self.free = free
         self.device_free = device_free
         self.shared = shared
         self.usable_by_exempt: dict[Exempt, BoolArray] = {NOBODY: usable}
+        self.presence = presence
         self._rows: dict[tuple[Shape, Exempt], SlotRow] = {}
         self._log: list[IntArray] = []
         # Copied before the first write and not at once: a view that is only asked costs no copy.
         self._owned = False
+        self._knows_own = False  # whether the presence is a copy
         self._tried: list[tuple[Need, Seats, int]] | None = None  # taken since an attempt began
 
     @contextmanager
@@ -90,11 +104,18 @@ class View:
         slots = compute_slots(need, self.free, self.device_free, self.fleet.device_column, shared=self.shared)
         # Cordons, taints and windows as zeros, so that sums need not know of them.
         slots *= mask
+        # Last: a share of a domain is of what is left there once labels, taints and windows have spoken.
+        if need.social:
+            slots = cut_slots(self.fleet, shape, slots, self.presence)
         row = SlotRow(need, mask, slots, int(np.add.reduce(slots)), len(self._log))
         self._rows[shape, exempt] = row
         return row
 
     def _refresh(self, row: SlotRow) -> None:
+        if row.need.social:
+            # A member anywhere may close a whole domain, or open one.
+            self._recount(row)
+            return
         changed = self._log[row.seen :]
         # Without duplicates: a node that changed twice must be counted once in the total.
         nodes = changed[0] if len(changed) == 1 else np.unique(np.concatenate(changed))
@@ -107,6 +128,20 @@ class View:
         row.slots[nodes] = fresh
         row.sums.clear()
         row.seen = len(self._log)
+
+    def _recount(self, row: SlotRow) -> None:
+        # All nodes, where others need only those that changed: some microseconds for those who ask about others, and
+        # no bookkeeping of who shares a domain with whom for anybody else.
+        row.slots = cut_slots(self.fleet, row.need.shape, self.count_uncut(row.need, row.mask), self.presence)
+        row.total = int(np.add.reduce(row.slots))
+        row.sums.clear()
+        row.seen = len(self._log)
+
+    def count_uncut(self, need: Need, mask: BoolArray) -> IntArray:
+        """Slots by room alone, whatever rules about others say."""
+        slots = compute_slots(need, self.free, self.device_free, self.fleet.device_column, shared=self.shared)
+        slots *= mask
+        return slots
 
     def forget(self) -> None:
         """Other nodes are usable than before."""
@@ -134,6 +169,8 @@ class View:
             devices = np.zeros((len(nodes), self.device_free.shape[1]), dtype=np.int16)
         # Amounts and devices are two accounts of one thing: whoever changes one changes the other.
         self.free[nodes] -= counts[:, None] * need.vector
+        if need.marks:
+            self._mark(need, nodes, counts)
         self._log.append(nodes)
         if self._tried is not None:
             self._tried.append((need, Seats(0, nodes, counts, devices), 1))
@@ -146,6 +183,8 @@ class View:
         if need.share or need.whole:
             self.device_free[seats.nodes] -= seats.devices * np.int16(sign)
         self.free[seats.nodes] -= sign * seats.counts[:, None] * need.vector
+        if need.marks:
+            self._mark(need, seats.nodes, sign * seats.counts)
         self._log.append(seats.nodes)
         if self._tried is not None:
             self._tried.append((need, seats, sign))
@@ -157,6 +196,21 @@ class View:
         self.free[nodes] = free
         self.device_free[nodes] = device_free
         self._log.append(nodes)
+
+    def _mark(self, need: Need, nodes: IntArray, counts: IntArray) -> None:
+        """A third account, of who is where, kept only where anybody asks."""
+        # Nobody else is known of, as in an empty cluster: then what is placed here is not noted either, and a gang
+        # is judged by what it asks of its own members alone.
+        if self.presence is None:
+            return
+        # Views of one instant begin with one table; the first to write goes its own way.
+        if not self._knows_own:
+            self.presence, self._knows_own = self.presence.copy(), True
+        self.presence.add(need.marks, nodes, counts)
+
+    def know(self, presence: Presence | None) -> None:
+        """Others are elsewhere than before; what is given belongs to somebody else."""
+        self.presence, self._knows_own = presence, False
 
     def _own(self) -> None:
         self.free, self.device_free = self.free.copy(), self.device_free.copy()

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from phalanx.engine.order.deadlines import find_needed_us
 from phalanx.engine.order.turns import Turns
-from phalanx.engine.room.placement import role_ceiling
+from phalanx.engine.room.placement import row_ceiling
+from phalanx.engine.room.view import SlotRow
 from phalanx.engine.session import PlacementKey, Session, empty_ceiling
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.plan import Verdicts
@@ -41,6 +42,7 @@ class RoomLeft:
     in_total: int  # that free amounts would hold, were they in one piece
     on_nodes: int  # that fit on nodes
     in_domain: int  # that fit in the best domain of the required level
+    by_rules: int  # of these, as many as rules about others leave
 
 
 def judge_pending(
@@ -86,7 +88,7 @@ def _judge_turns(
     session: Session, turns: Turns, impossible: BoolArray, walk: WalkOutcome, rooms: list[RoomLeft]
 ) -> tuple[npt.NDArray[np.int8], IntArray, IntArray]:
     key = turns.key_index
-    columns = np.array([(r.needed, r.in_total, r.on_nodes, r.in_domain) for r in rooms]).reshape(-1, 4)[key]
+    columns = np.array([(r.needed, r.in_total, r.on_nodes, r.in_domain, r.by_rules) for r in rooms]).reshape(-1, 5)[key]
     size = np.where(columns[:, 0] > 0, columns[:, 0], turns.size)
     codes = np.full(len(turns), Code.NONE, dtype=np.int8)
     available = np.zeros(len(turns), dtype=np.int64)
@@ -95,6 +97,8 @@ def _judge_turns(
 
     service = np.array(serviced, dtype=np.int64)[key]
     for code, room in (
+        # Behind all that is about room: whoever lacks that is told so, with or without rules.
+        (Code.NEIGHBOURS, columns[:, 4]),
         (Code.TOPOLOGY, columns[:, 3]),
         (Code.FRAGMENTATION, columns[:, 2]),
         (Code.CAPACITY, columns[:, 1]),
@@ -138,10 +142,18 @@ def measure_room(session: Session, key: PlacementKey, sums: dict[bytes, IntArray
             # Amounts poured together, as if the pool were one node: what holds more than `on_nodes` is fragmentation.
             totals = [int(free[c]) // a for c, a in zip(row.need.columns, row.need.amounts, strict=True)]
             total = 0 if row.need.missing is not None else min(totals, default=1 << 30)
-            best = role_ceiling(session.view, role, max(gang.require, role.require), key.exempt)
-            room = RoomLeft(role.size, total, row.total, best)
+            require = max(gang.require, role.require)
+            left = row_ceiling(session.view, row, role, require)
+            uncut, best = row.total, left
+            # Room first, rules second: only who has room is told that others are in its way, and with the numbers
+            # of what they leave.
+            if row.need.social:
+                slots = session.view.count_uncut(row.need, row.mask)
+                plain = SlotRow(row.need, row.mask, slots, int(slots.sum()), row.seen)
+                uncut, best = plain.total, row_ceiling(session.view, plain, role, require)
+            room = RoomLeft(role.size, total, uncut, best, left)
             # One blocker is enough to explain a wait, and the role that lacks most is the one to mend.
-            if worst is None or room.in_domain - room.needed < worst.in_domain - worst.needed:
+            if worst is None or room.by_rules - room.needed < worst.by_rules - worst.needed:
                 worst = room
     assert worst is not None, "a form has at least one role"
     return worst

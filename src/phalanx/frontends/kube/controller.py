@@ -19,7 +19,13 @@ from phalanx.frontends.kube.answers.kube_replies import AnswerError
 from phalanx.frontends.kube.api.api_client import ApiClient
 from phalanx.frontends.kube.api.reflector import Reflector
 from phalanx.frontends.kube.binder import Binder
-from phalanx.frontends.kube.expressing import Terrain, express_node, express_ventures, find_cluster_taints
+from phalanx.frontends.kube.expressing import (
+    Terrain,
+    are_hosts_nodes,
+    express_node,
+    express_ventures,
+    find_cluster_taints,
+)
 from phalanx.frontends.kube.flights import Course, Flight, Judgement
 from phalanx.frontends.kube.gang_groups import check_groups
 from phalanx.frontends.kube.gang_view import GangKey, GangView
@@ -29,6 +35,7 @@ from phalanx.frontends.kube.kube_clock import KubeClock, read_stamp_us
 from phalanx.frontends.kube.kube_planner import Departure, KubePlanner
 from phalanx.frontends.kube.kube_settings import KubeSettings
 from phalanx.frontends.kube.leadership import Leadership
+from phalanx.frontends.kube.marks_told import MarksTold
 from phalanx.frontends.kube.mirror import Mirror, Sightings
 from phalanx.frontends.kube.surveying import MirrorSurveyor
 from phalanx.frontends.kube.taking_over import Findings, take_over
@@ -67,6 +74,7 @@ class Controller:
         self.herald = Herald(api, self.mirror, clock, tell, settings.scheduler_name)
         self.leadership = leadership
         self.planner: KubePlanner | None = None
+        self._marks: MarksTold | None = None
         self.terrain = Terrain(levels=settings.levels)
         self.views: dict[GangKey, GangView] = {}
         self._aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
@@ -143,6 +151,8 @@ class Controller:
         self.planner = self._make_planner()
         found = Findings(self.mirror, self.planner, self.terrain, self.settings.scheduler_name)
         boarded = await take_over(found, self.shelf, self.binder, epoch)
+        self._marks = MarksTold(self.mirror, self.planner)
+        self._marks.tell(self.terrain, self.terrain.nodes)
         self.is_leading = True
         self.api.writes.clear()  # what a start costs is not what a gang costs
         for each in boarded:
@@ -186,9 +196,15 @@ class Controller:
     def _survey(self) -> bool:
         """Look at the nodes; whether they have other taints than before, which changes what gangs tolerate."""
         nodes = self.mirror.list_nodes()
-        before = self.terrain.taints
-        self.terrain = Terrain(nodes, find_cluster_taints(nodes.values()), self.terrain.levels)
-        return before != self.terrain.taints
+        before = self.terrain
+        self.terrain = Terrain(
+            nodes,
+            find_cluster_taints(nodes.values()),
+            before.levels,
+            self.mirror.companies,
+            are_hosts_nodes(nodes.values()),
+        )
+        return (before.taints, before.hosts_are_nodes) != (self.terrain.taints, self.terrain.hosts_are_nodes)
 
     def _pass(self) -> None:
         planner = self.planner
@@ -199,7 +215,9 @@ class Controller:
         for uid in changes.gone:
             planner.lose_pod(uid)
         for name in sorted(changes.tenants | changes.nodes):
-            planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
+            planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: planner.find_party(uid) is None))
+        if self._marks is not None:
+            self._marks.tell_changes(self.terrain, changes)
         # Of whoever is being bound every pod changes, and nobody decides: it is looked at when it has landed.
         for key in self._look_at({key for key in keys if not self._aloft[key]}):
             if not self._aloft[key]:

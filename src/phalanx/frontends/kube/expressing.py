@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from phalanx.control.spec.rule_keys import list_shares, list_spreads
+from phalanx.frontends.kube.companies import Companies, Name, name_company, name_ports
 from phalanx.frontends.kube.constraints import PodShape
 from phalanx.frontends.kube.gang_groups import together_word
 from phalanx.frontends.kube.gang_view import GangView, PodMember
-from phalanx.frontends.kube.neighbours import AtMost, EvenSpread, NeighbourRule, NotWhere
+from phalanx.frontends.kube.neighbours import EvenSpread, NeighbourRule, NotWhere, OnlyWhere
 from phalanx.frontends.kube.node_rules import AllOf, AnyOf, NodeRules
 from phalanx.frontends.kube.objects.node import NodeObject, Taint
 from phalanx.frontends.kube.quantities import engine_amount
@@ -25,8 +27,13 @@ from phalanx.frontends.kube.topology_wishes import LevelNames, name_levels
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes, Together
 from phalanx.model.queue import DEFAULT_QUEUE
+from phalanx.model.rules import Apart, Beside, Evenly, Mark, Rule
 from phalanx.model.topology import NODE_LEVEL, Topology
 
+#: The label by which pods say one per host.
+HOST_LABEL: Final = "kubernetes.io/hostname"
+
+_Part = tuple[str, Shape, tuple[PodMember, ...]]  # members of one shape, by the name of their role
 Select = tuple[tuple[str, tuple[str, ...]], ...]
 
 #: Kinds that a node is not bought for; whatever else it has comes first, and ties between places are broken by it.
@@ -40,6 +47,9 @@ class Terrain:
     nodes: Mapping[str, NodeObject] = field(default_factory=dict)
     taints: frozenset[Taint] = frozenset()  # of all of them
     levels: LevelNames = field(default_factory=LevelNames)
+    companies: Companies = field(default_factory=Companies)
+    # Whether the label of hosts is there once for each node: then it says the same as the node itself.
+    hosts_are_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +92,55 @@ def label_word(key: str, levels: LevelNames) -> str:
 # ---- shapes
 
 
-def express_shape(shape: PodShape, terrain: Terrain) -> tuple[Shape, tuple[Remark, ...]]:
-    """One member, and what of it cannot be said."""
-    rules = shape.constraints.nodes
-    return (
-        Shape(
-            need=shape.demand.need({}),
-            select=_select(rules, terrain),
-            tolerate=tolerated_words(shape.constraints.tolerations, terrain.taints),
-        ),
-        tuple(_tell_unsaid(shape)),
+def express_shape(shape: PodShape, terrain: Terrain, name: Name) -> tuple[Shape, tuple[Remark, ...]]:
+    """One member, and what of it cannot be said. `name`: of the pod, by which rules of others may speak of it."""
+    bears, away = name_ports(shape.demand.ports)
+    rules: list[Rule] = [Apart(NODE_LEVEL, word) for word in away]
+    rules += [express_rule(rule, terrain) for rule in shape.constraints.neighbours.must]
+    said = Shape(
+        need=shape.demand.need({}),
+        select=_select(shape.constraints.nodes, terrain),
+        tolerate=tolerated_words(shape.constraints.tolerations, terrain.taints),
+        bears=tuple(sorted({*bears, *terrain.companies.list_words(name)})),
+        rules=tuple(dict.fromkeys(rules)),
     )
+    return said, (*_tell_unsaid(shape), *_tell_undecided(said))
+
+
+def express_marks(shape: PodShape | None, terrain: Terrain, name: Name) -> tuple[Mark, ...]:
+    """What a pod that has its place is to rules about others, its own and theirs; without a shape it asks nothing."""
+    words = terrain.companies.list_words(name)
+    if shape is None:
+        return words
+    bears, away = name_ports(shape.demand.ports)
+    # Of what it asks only that it keeps others away: where it may go is settled, and binds nobody else.
+    rules = (rule for rule in shape.constraints.neighbours.must if isinstance(rule, NotWhere))
+    kept = [(word, NODE_LEVEL) for word in away]
+    kept += [(name_company(rule.company), _domains_by(rule.key, terrain)) for rule in rules]
+    return (*words, *bears, *dict.fromkeys(kept))
+
+
+def express_rule(rule: NeighbourRule, terrain: Terrain) -> Rule:
+    """One rule about other pods."""
+    by, word = _domains_by(rule.key, terrain), name_company(rule.company)
+    match rule:
+        case NotWhere():
+            return Apart(by, word)
+        case OnlyWhere():
+            return Beside(by, word)
+        case EvenSpread():
+            heeds = rule.heeds_node_rules, rule.heeds_taints
+            return Evenly(by, word, rule.max_skew, rule.min_domains, *heeds)
+
+
+def _domains_by(key: str, terrain: Terrain) -> str:
+    return NODE_LEVEL if key == HOST_LABEL and terrain.hosts_are_nodes else label_word(key, terrain.levels)
+
+
+def are_hosts_nodes(nodes: Iterable[NodeObject]) -> bool:
+    """Whether every node has the label of hosts, and none has that of another."""
+    hosts = [each.metadata.label(HOST_LABEL) for each in nodes]
+    return all(hosts) and len(set(hosts)) == len(hosts)
 
 
 def _select(rules: NodeRules, terrain: Terrain) -> Select:
@@ -127,21 +175,37 @@ def names_nodes(shape: PodShape) -> bool:
 
 def _tell_unsaid(shape: PodShape) -> Iterable[Remark]:
     do = "leave it out, or leave the pod to another scheduler"
-    if shape.demand.ports:
-        yield Unsupported("spec.containers[].ports[].hostPort", "takes a port of its node", do)
     if shape.constraints.nodes.rather:
         field_ = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
         yield Unsupported(field_, "prefers some nodes", do)
     for rule in shape.constraints.neighbours.must:
-        yield Unsupported(_field_of(rule, "required"), "is about other pods", do)
+        selector = rule.company.namespace_selector
+        if selector is not None and selector.expressions:
+            yield Unsupported(_field_of(rule, "required"), "selects namespaces by their labels", do)
     for wish in shape.constraints.neighbours.rather:
         yield Unsupported(_field_of(wish.rule, "preferred"), "is about other pods", do)
+
+
+def _tell_undecided(shape: Shape) -> Iterable[Remark]:
+    """Rules that can be said and not be decided together."""
+    shares = list_shares(shape)
+    if len(shares) > 1:
+        says = f"wants one in each domain by {' and by '.join(shares)} at once"
+        do = "keep to one of them, beside kubernetes.io/hostname"
+        yield Unsupported("spec.affinity.podAntiAffinity", says, do)
+
+
+def _tell_confined(shape: Shape, topology: Topology) -> Iterable[Remark]:
+    """One domain for all of them, and a share of each domain, is a search that nobody makes."""
+    if (topology.require or topology.segment) and (list_shares(shape) or list_spreads(shape)):
+        says = "shares members out, and their gang has to be in one domain or in groups"
+        yield Unsupported("spec.topologySpreadConstraints or podAntiAffinity", says, "keep to one of the two")
 
 
 def _field_of(rule: NeighbourRule, strength: str) -> str:
     if isinstance(rule, EvenSpread):
         return "spec.topologySpreadConstraints"
-    whose = "podAntiAffinity" if isinstance(rule, AtMost | NotWhere) else "podAffinity"
+    whose = "podAntiAffinity" if isinstance(rule, NotWhere) else "podAffinity"
     return f"spec.affinity.{whose}.{strength}DuringSchedulingIgnoredDuringExecution"
 
 
@@ -154,29 +218,14 @@ def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, .
     First as many as make it whole, at one instant. Members beyond that are no part of the question whether it starts:
     once it is whole each of them is a venture of its own.
     """
-    remarks: list[Remark] = []
-    shapes = [express_shape(role.shape, terrain) for role in view.roles]
-    for _, unsaid in shapes:
-        remarks += [remark.of(f"{view.key.dialect.value} gang {view.key.name}") for remark in unsaid]
     topology, unknown = name_levels(view.said.topology, terrain.levels)
+    parts, remarks = _list_parts(view, topology, terrain)
     remarks += unknown
     if remarks:
         return (), tuple(dict.fromkeys(remarks))
     if not view.startable:
         return (), ()
     whole = view.outstanding > 0
-    parts: list[list[tuple[str, Shape, tuple[PodMember, ...]]]] = []
-    if whole:
-        parts.append(
-            [
-                (role.name, shape, role.members[: role.members_min])
-                for role, (shape, _) in zip(view.roles, shapes, strict=True)
-                if role.members_min
-            ]
-        )
-    else:
-        for role, (shape, _) in zip(view.roles, shapes, strict=True):
-            parts += [[(role.name, shape, (member,))] for member in role.members]
     parts = [[(name, _beside(shape, view, topology, terrain), some) for name, shape, some in part] for part in parts]
     together = None
     if whole and len(view.said.together) > 1 and not view.satisfied:
@@ -196,6 +245,25 @@ def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, .
         )
         ventures.append(Venture(gang, tuple(members for _, _, members in part)))
     return tuple(ventures), ()
+
+
+def _list_parts(view: GangView, topology: Topology, terrain: Terrain) -> tuple[list[list[_Part]], list[Remark]]:
+    """What starts at one instant: those who make it whole, or each by itself; and what cannot be said of them."""
+    whole, together, alone, remarks = view.outstanding > 0, list[_Part](), list[list[_Part]](), list[Remark]()
+    for role in view.roles:
+        some = role.members[: role.members_min] if whole else role.members
+        by_shape: dict[Shape, list[PodMember]] = {}
+        for member in some:
+            shape, unsaid = express_shape(role.shape, terrain, (view.key.namespace, member.name))
+            by_shape.setdefault(shape, []).append(member)
+            unsaid = (*unsaid, *_tell_confined(shape, topology))
+            remarks += [remark.of(f"{view.key.dialect.value} gang {view.key.name}") for remark in unsaid]
+        # Members of one role may differ in labels, and some rule may select by those.
+        for at, (shape, members) in enumerate(by_shape.items()):
+            name = f"{role.name}.{at}" if at else role.name
+            together.append((name, shape, tuple(members)))
+            alone += [[(name, shape, (member,))] for member in members]
+    return [together] if whole else alone, remarks
 
 
 def _beside(shape: Shape, view: GangView, topology: Topology, terrain: Terrain) -> Shape:

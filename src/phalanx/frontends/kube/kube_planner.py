@@ -181,9 +181,9 @@ class KubePlanner:
 
     # ---- gangs
 
-    def is_ours(self, uid: str) -> bool:
-        """Whether a pod sits for a party: then its room is booked already."""
-        return uid in self._by_uid
+    def find_party(self, uid: str) -> Party | None:
+        """For whom a pod sits, or will: then its room is booked already."""
+        return self._by_uid.get(uid)
 
     def is_flying(self, key: GangKey) -> bool:
         """Whether some of it is being bound just now."""

@@ -13,10 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from phalanx.frontends.kube.api.reflector import WatchedKind
-from phalanx.frontends.kube.constraints import Surrounding
+from phalanx.frontends.kube.companies import Companies, Name
+from phalanx.frontends.kube.constraints import PodShape, Surrounding
 from phalanx.frontends.kube.expressing import names_nodes
 from phalanx.frontends.kube.flights import EPOCH, RANK
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase, PodMember
+from phalanx.frontends.kube.neighbours import selects_namespaces
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.node import NodeObject
@@ -24,8 +26,8 @@ from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.quantities import engine_amount
 from phalanx.frontends.kube.referred import Referred
-from phalanx.frontends.kube.requests import PodDemand, find_demand
-from phalanx.frontends.kube.sights import KindSight, Name
+from phalanx.frontends.kube.requests import PodDemand, find_demand, takes_host_ports
+from phalanx.frontends.kube.sights import KindSight
 from phalanx.frontends.kube.translating import choose_membership, group_key, translate_gang
 
 PODS: Final = WatchedKind("pods", "/api/v1/pods", Pod)
@@ -62,9 +64,10 @@ class Sightings:
     nodes: set[str] = field(default_factory=set)  # by what they are
     tenants: set[str] = field(default_factory=set)  # nodes by who is on them
     gone: list[str] = field(default_factory=list)  # uids of pods that hold no seat any more
+    worded: set[Name] = field(default_factory=set)  # pods of which rules about others may speak otherwise
 
     def __bool__(self) -> bool:
-        return bool(self.gangs or self.nodes or self.tenants or self.gone)
+        return bool(self.gangs or self.nodes or self.tenants or self.gone or self.worded)
 
 
 class Mirror:
@@ -87,6 +90,7 @@ class Mirror:
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
         self._relabelled = False  # whether nodes have other labels than when somebody last asked
+        self.companies = Companies()
 
     # ---- what is asked
 
@@ -131,7 +135,7 @@ class Mirror:
         if not pods and group is None:
             return None
         members = [self.read(pod) for pod in pods]
-        return translate_gang(key, group, pods, members, self.priority_by_class, was_whole=was_whole)
+        return translate_gang(key, group, pods, members, self.referred.priority_by_class, was_whole=was_whole)
 
     def read(self, pod: Pod) -> PodMember:
         """A pod as a member; read once for each of its versions."""
@@ -176,11 +180,6 @@ class Mirror:
         return {name: each for (_, name), each in self.nodes.objects.items() if isinstance(each, NodeObject)}
 
     @property
-    def priority_by_class(self) -> dict[str, int]:
-        """Priorities by the name of their class."""
-        return self.referred.priority_by_class
-
-    @property
     def surrounding(self) -> Surrounding:
         """What pods refer to."""
         return self.referred.surrounding
@@ -206,7 +205,11 @@ class Mirror:
         if isinstance(new, Pod):
             new = self._with_assumed(name, new)
             if isinstance(old, Pod) and _is_settled(old, new):
-                self._renew(old, new)
+                # What was read of a pod that says the same holds for its newer version.
+                known = self._members.get(new.metadata.uid)
+                if known is not None and known[0] == _version(old):
+                    version = new.metadata.resource_version
+                    self._members[new.metadata.uid] = _version(new), replace(known[1], resource_version=version)
                 return
         if isinstance(old, Pod):
             is_same = isinstance(new, Pod) and new.metadata.uid == old.metadata.uid
@@ -226,14 +229,23 @@ class Mirror:
             elif isinstance(old, Pod) and holds_seat(old):
                 self.changes.gone.append(new.metadata.uid)
         self._join(name, key)
+        self._note_company(name, new if isinstance(new, Pod) else None)
         self._on_change()
 
-    def _renew(self, old: Pod, new: Pod) -> None:
-        """What was read of a pod that says the same holds for its newer version."""
-        known = self._members.get(new.metadata.uid)
-        if known is not None and known[0] == _version(old):
-            version = new.metadata.resource_version
-            self._members[new.metadata.uid] = _version(new), replace(known[1], resource_version=version)
+    def _note_company(self, name: Name, pod: Pod | None) -> None:
+        """Whom its rules speak of, and who speaks of it."""
+        if pod is None or pod.status.phase in _ENDED:
+            self.companies.forget(name)
+        else:
+            shape = find_asking(self, pod)
+            rules = () if shape is None else shape.constraints.neighbours.must
+            asked = [rule.company for rule in rules if not selects_namespaces(rule.company)]
+            self.companies.note(name, pod.metadata.labels, asked, () if shape is None else shape.demand.ports)
+        for other in self.companies.hand_over():
+            key = self._gang_by_name.get(other)
+            if key is not None:
+                self.changes.gangs.add(key)
+            self.changes.worded.add(other)
 
     def _with_assumed(self, name: Name, pod: Pod) -> Pod:
         node = self._assumed.get(pod.metadata.uid)
@@ -311,6 +323,18 @@ class Mirror:
                 self._on_change()
 
         return take
+
+
+def find_asking(mirror: Mirror, pod: Pod) -> PodShape | None:
+    """The shape of a pod that asks about others, or takes ports of its node; None of anybody else."""
+    affinity = pod.spec.affinity
+    about = affinity is not None and (affinity.pod_anti_affinity is not None or affinity.pod_affinity is not None)
+    if not (about or pod.spec.topology_spread_constraints or takes_host_ports(pod)):
+        return None
+    # Of strangers only what binds whoever comes after them: that they keep others away, and their ports.
+    if pod.spec.scheduler_name != mirror.scheduler and not pod.spec.node_name:
+        return None
+    return mirror.read(pod).shape
 
 
 def holds_seat(pod: Pod) -> bool:

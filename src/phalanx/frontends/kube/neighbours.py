@@ -1,8 +1,7 @@
 """What a pod asks about other pods: affinity, anti-affinity and topology spread, as pure values.
 
-- `AtMost`: no more than so many of the selected pods, itself included, in one domain.
-- `NotWhere`: in no domain where a selected pod is. It binds both ways: whoever is selected may not come to this pod
-  either, so the rules of pods that run must be kept.
+- `NotWhere`: in no domain where another selected pod is. It binds both ways: whoever is selected may not come to this
+  pod either, so the rules of pods that run must be kept.
 - `OnlyWhere`: in a domain where a selected pod is.
 - `EvenSpread`: domains may differ by at most so many selected pods.
 
@@ -45,13 +44,9 @@ class Companions:
         return (by_labels or namespace in self.namespaces) and self.selector.matches(labels)
 
 
-@dataclass(frozen=True, slots=True)
-class AtMost:
-    """At most so many of the company in one domain, of which the pod itself is one."""
-
-    key: str
-    members: int
-    company: Companions
+def selects_namespaces(company: Companions) -> bool:
+    """Whether who is meant depends on labels of namespaces, which nobody here is told of."""
+    return company.namespace_selector is not None and bool(company.namespace_selector.expressions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ class EvenSpread:
     heeds_taints: bool = False
 
 
-NeighbourRule = AtMost | NotWhere | OnlyWhere | EvenSpread
+NeighbourRule = NotWhere | OnlyWhere | EvenSpread
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +117,7 @@ def find_neighbours(pod: Pod, namespace_labels: Labels, remarks: list[Remark]) -
     if away is not None:
         path = "spec.affinity.podAntiAffinity"
         for index, term in enumerate(away.required or ()):
-            must += _find_away(asking, term, f"{path}.{_REQUIRED}[{index}]")
+            must.append(NotWhere(*_find_company(asking, term, f"{path}.{_REQUIRED}[{index}]")))
         for index, wish in enumerate(away.preferred or ()):
             where = f"{path}.{_PREFERRED}[{index}]"
             check_weight(wish.weight, where, remarks)
@@ -155,14 +150,6 @@ class _Asking:
 def _find_near(asking: _Asking, term: PodTerm, path: str) -> OnlyWhere:
     key, company = _find_company(asking, term, path)
     return OnlyWhere(key, company, asking.is_of(company))
-
-
-def _find_away(asking: _Asking, term: PodTerm, path: str) -> list[NeighbourRule]:
-    key, company = _find_company(asking, term, path)
-    # Members of a gang look alike: who is selected by its own rule keeps its siblings away as well. The engine needs
-    # that as a number per domain, since its siblings are placed in the same breath.
-    itself: list[NeighbourRule] = [AtMost(key, 1, company)] if asking.is_of(company) else []
-    return [*itself, NotWhere(key, company)]
 
 
 def _find_company(asking: _Asking, term: PodTerm, path: str) -> tuple[str, Companions]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from phalanx.frontends.kube.api.reflector import WatchedKind
+from phalanx.frontends.kube.companies import Name
 from phalanx.frontends.kube.constraints import Surrounding
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.node import Namespace, PriorityClass, StorageClass, Volume, VolumeClaim
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.sights import KindSight, Name
+from phalanx.frontends.kube.sights import KindSight
 from phalanx.frontends.kube.volume_rules import Storage
 
 NAMESPACES: Final = WatchedKind("namespaces", "/api/v1/namespaces", Namespace)

@@ -184,6 +184,12 @@ def _stated_for_pod(pod: Pod, resources: ContainerResources, asked: Amounts, rea
     return {resource: units for resource, units in stated.items() if _is_pod_level(resource)}
 
 
+def takes_host_ports(pod: Pod) -> bool:
+    """Whether any container asks for a port of the node."""
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    return any(port.host_port for each in containers for port in each.ports or ())
+
+
 def _host_ports(spec: PodSpec, reader: _AmountReader) -> tuple[HostPort, ...]:
     found: set[HostPort] = set()
     # Of init containers only sidecars: the others are gone before anybody could meet them.

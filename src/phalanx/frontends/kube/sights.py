@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from phalanx.frontends.kube.companies import Name
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.metadata import Metadata, Narrow
 
 T = TypeVar("T", bound=Narrow)
-
-Name = tuple[str, str]  # namespace and name
 
 
 class KindSight(Generic[T]):
@@ -26,7 +25,7 @@ class KindSight(Generic[T]):
 
     def replace_all(self, objects: list[T | Unreadable]) -> None:
         """What is not among them is gone: nobody will tell of that again."""
-        there = {_name_of(each): each for each in objects}
+        there = {name_of(each): each for each in objects}
         for name in [name for name in self.objects if name not in there]:
             self._take(name, self.objects.pop(name), None)
         for name, each in there.items():
@@ -36,7 +35,7 @@ class KindSight(Generic[T]):
 
     def note(self, object_: T | Unreadable, *, deleted: bool) -> None:
         """One change. The same may be told twice."""
-        name = _name_of(object_)
+        name = name_of(object_)
         if deleted:
             self._take(name, self.objects.pop(name, None), None)
         else:
@@ -54,7 +53,8 @@ class KindSight(Generic[T]):
             self._take(name, old, object_)
 
 
-def _name_of(object_: Narrow | Unreadable) -> Name:
+def name_of(object_: Narrow | Unreadable) -> Name:
+    """By what objects are known here."""
     metadata = _metadata_of(object_)
     return metadata.namespace, metadata.name
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phalanx.frontends.kube.binder import Binder
+from phalanx.frontends.kube.companies import Name
 from phalanx.frontends.kube.expressing import Terrain, express_shape
 from phalanx.frontends.kube.flights import Berth, BerthFate, Flight, Word
 from phalanx.frontends.kube.gang_view import GangKey, PodMember
@@ -18,6 +19,7 @@ from phalanx.frontends.kube.intents import IntentShelf, ShelfPlace
 from phalanx.frontends.kube.kube_planner import KubePlanner
 from phalanx.frontends.kube.mirror import Mirror, holds_seat
 from phalanx.frontends.kube.objects.pod import Pod
+from phalanx.frontends.kube.sights import name_of
 from phalanx.frontends.kube.translating import choose_membership
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 
@@ -79,23 +81,25 @@ def _adopt(found: Findings, flying: set[str]) -> None:
         members = [
             (member, shape)
             for pod in sorted(seated[key], key=lambda pod: pod.metadata.name)
-            if (fitting := _fit(found.terrain, mirror.read(pod), room)) is not None
+            if (fitting := _fit(found.terrain, name_of(pod), mirror.read(pod), room)) is not None
             for member, shape in (fitting,)
         ]
         if members:
             planner.seat(key, f"{key.unique}/seated", members, key.namespace)
     for name in mirror.list_nodes():
-        planner.set_others(name, mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
+        planner.set_others(name, mirror.sum_tenants(name, lambda uid: planner.find_party(uid) is None))
     # Everybody is looked at in the first pass.
     mirror.changes.gangs |= mirror.list_gangs()
 
 
-def _fit(terrain: Terrain, member: PodMember, room: dict[str, dict[str, int]]) -> tuple[PodMember, Shape] | None:
+def _fit(
+    terrain: Terrain, name: Name, member: PodMember, room: dict[str, dict[str, int]]
+) -> tuple[PodMember, Shape] | None:
     """With its shape, if its node has that much: more than there is cannot be seated, only counted with the others."""
     left = room.get(member.node)
     if member.shape is None or left is None:
         return None
-    shape, _ = express_shape(member.shape, terrain)
+    shape, _ = express_shape(member.shape, terrain, name)
     if any(left.get(kind, 0) < units for kind, units in shape.need):
         return None
     for kind, units in shape.need:
@@ -126,9 +130,10 @@ def _make_gang(found: Findings, name: str, berths: Sequence[Berth]) -> Gang | No
         by_role.setdefault(berth.role, []).append(berth)
     roles = []
     for role, some in by_role.items():
-        pod = found.mirror.find_pod((some[0].namespace, some[0].name))
+        place = some[0].namespace, some[0].name
+        pod = found.mirror.find_pod(place)
         shape = found.mirror.read(pod).shape if pod is not None else None
         if shape is None or any(berth.node not in found.terrain.nodes for berth in some):
             return None
-        roles.append(Role(role, Sizes((len(some),)), express_shape(shape, found.terrain)[0]))
+        roles.append(Role(role, Sizes((len(some),)), express_shape(shape, found.terrain, place)[0]))
     return Gang(name=name, roles=tuple(roles), user=berths[0].namespace)

@@ -21,7 +21,7 @@ from phalanx.control.spec.speedup import parse_speedup
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.control.spec.windows import parse_maintenance, parse_reservations
 from phalanx.frontends.sim.events import TimedEvent, parse_events
-from phalanx.model.fleet import Node
+from phalanx.model.fleet import Node, list_labels
 from phalanx.model.gang import Gang
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.resources import DEVICE_KIND, MILLI
@@ -108,7 +108,7 @@ def parse_scenario(spot: Spot, nodes: tuple[Node, ...] | None = None) -> Scenari
     names = {node.name for node in nodes}
     queues = parse_queues(fields.get("queues"))
     where = fields.need("gangs", "gangs: [{name: A, members: 4, each: {gpu: 1}, duration: 60}]")
-    gangs, entries = parse_gangs(where, Known([queue.name for queue in queues], levels))
+    gangs, entries = parse_gangs(where, Known([queue.name for queue in queues], levels, list_labels(nodes)))
     if not gangs:
         where.refuse("must not be empty; there is nothing to simulate")
     queues = with_default(queues, not queues or any(gang.queue == DEFAULT_QUEUE for gang in gangs))

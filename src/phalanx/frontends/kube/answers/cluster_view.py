@@ -66,7 +66,7 @@ def take_picture(
         terrain,
         mirror,
         mirror.surrounding,
-        mirror.priority_by_class,
+        mirror.referred.priority_by_class,
         find_device_kind(state.fleet.kinds),
     )
 

@@ -120,7 +120,8 @@ def _say_passing(found: Looked, number: int) -> list[str]:
 
 def _as_gang(view: GangView, found: Looked) -> Gang | None:
     """All members that are there, whether or not they may start; for what it needs, and where that is."""
-    there = [member.shape for member in view.members if member.phase not in GONE and member.shape is not None]
-    counts = Counter(express_shape(shape, found.picture.terrain)[0] for shape in there)
+    terrain, namespace = found.picture.terrain, view.key.namespace
+    there = [(each.name, each.shape) for each in view.members if each.phase not in GONE and each.shape is not None]
+    counts = Counter(express_shape(shape, terrain, (namespace, name))[0] for name, shape in there)
     roles = [Role(f"member-{at}", Sizes((many,)), shape) for at, (shape, many) in enumerate(counts.items())]
     return Gang(name=view.key.unique, roles=tuple(roles), user=view.key.namespace) if roles else None
