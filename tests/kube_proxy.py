@@ -19,13 +19,14 @@ BUSY = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 2\r
 class BindProxy:
     """`after` bindings, then `action` once; from then on bindings are dropped unless `goes_on`.
 
-    `lost`: of so many bindings the answer is dropped, after the server has done them.
+    `lost`: of so many bindings the answer is dropped, after the server has done them; or of so many other requests, if
+    `lost_of` says of which.
     `busy`: those that do not come through are told to come again, as by a server with too much to do.
     """
 
-    def __init__(self, plane, after=None, action=lambda: None, *, goes_on=False, lost=0, busy=False):
+    def __init__(self, plane, after=None, action=lambda: None, *, goes_on=False, lost=0, lost_of=None, busy=False):
         self.plane, self.after, self.action, self.goes_on, self.lost = plane, after, action, goes_on, lost
-        self.busy = busy
+        self.busy, self.lost_of = busy, lost_of
         self.passed = 0
         self.tripped = threading.Event()
         self._ready = threading.Event()
@@ -76,6 +77,10 @@ class BindProxy:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 body = await reader.readexactly(_length(head))
+                if self.lost and self.lost_of and re.match(self.lost_of, head):
+                    self.lost -= 1
+                    await _exchange(head + body, upstream, None)
+                    return
                 if re.match(rb"POST [^ ]*/binding ", head):
                     await self._bind(head + body, upstream, writer)
                 else:
@@ -96,7 +101,7 @@ class BindProxy:
                 writer.write(BUSY)
                 await writer.drain()
                 return
-            if self.lost:
+            if self.lost and not self.lost_of:
                 self.lost -= 1
                 await _exchange(request, upstream, None)
                 self.passed += 1

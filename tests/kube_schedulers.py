@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 
 from phalanx.frontends.kube.manifests import KubeInstallation, list_rights
+from phalanx.frontends.kube.running import REPLICA
 from phalanx.testing.controlplane.crds import CRDS, find_kind, install_kinds
 from phalanx.testing.controlplane.rest import wait_until
 
@@ -44,13 +46,16 @@ def ensure_kinds(plane, *projects):
 class OurScheduler:
     """`phalanx kube run` with its log; killed at the end if it still runs."""
 
-    def __init__(self, plane, folder, *options, user=ACCOUNT, kubeconfig=None):
+    def __init__(self, plane, folder, *options, user=ACCOUNT, kubeconfig=None, replica=""):
         self.log_path = folder / f"scheduler-{time.monotonic_ns()}.log"
         config = kubeconfig or plane.kubeconfig(user)
         command = [sys.executable, "-m", "phalanx", "kube", "run", "--kubeconfig", str(config)]
         command += ["--namespace", SYSTEM, *options]
+        environment = {**os.environ, **({REPLICA: replica} if replica else {})}
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
 
     @property
     def log(self):

@@ -88,6 +88,30 @@ def test_an_api_server_killed_at_three_of_eight_and_the_gang_is_whole_when_it_is
         scheduler.wait_for("bound")
 
 
+def test_a_leader_that_loses_its_lease_with_the_api_server_is_whole_when_both_are_back(plane, tmp_path):
+    """As it is run: with an election. The lease ends with the outage, the process too, and is started again."""
+    plane.api.create_all(NODES, make_nodes("2x4"))
+    with BindProxy(plane, 3, lambda: plane.kill(API_SERVER), goes_on=True) as proxy:
+        first = OurScheduler(plane, tmp_path, kubeconfig=proxy.kubeconfig(tmp_path), replica="one")
+        second = None
+        try:
+            first.wait_for("ready", 40)  # whoever led in another test may not have given the lease up
+            create_gang(plane, "a", 8)
+            assert proxy.tripped.wait(20)
+            assert first.process.wait(20) == 3
+            plane.start(API_SERVER)
+            assert len(bound(plane)) == 3
+            second = OurScheduler(plane, tmp_path, replica="one")
+            began = time.monotonic()
+            wait_bound(plane, 8)
+            print(f"T3 with an election: whole {time.monotonic() - began:.2f} s after both are back")
+            assert time.monotonic() - began < 10, "the lease of the one that ended is not waited for"
+        finally:
+            first.close()
+            if second is not None:
+                second.close()
+
+
 def test_bindings_whose_answers_are_lost_are_read_back(plane, tmp_path):
     plane.api.create_all(NODES, make_nodes("2x4"))
     with (
@@ -99,6 +123,42 @@ def test_bindings_whose_answers_are_lost_are_read_back(plane, tmp_path):
         (line,) = scheduler.wait_for("bound")
         assert line["members"] == 8
         assert not scheduler.events("undone")
+
+
+@pytest.mark.parametrize(
+    ("lost_of", "count"),
+    [(rb"(PUT|POST) [^ ]*/configmaps", 18), (rb"PATCH [^ ]*/status ", 1), (rb"GET ", 12)],
+    ids=["plans", "statuses", "reads"],
+)
+def test_answers_to_anything_else_that_are_lost_do_no_harm(plane, tmp_path, lost_of, count):
+    """Done by the server and never heard of: the first plans, the first conditions, lists and what is read back."""
+    plane.api.create_all(NODES, make_nodes("2x4"))
+    create_gang(plane, "a", 8)
+    with BindProxy(plane, lost=count, lost_of=lost_of) as proxy:
+        config = proxy.kubeconfig(tmp_path)
+        # One that is not answered while it begins ends, and is started again.
+        while not begin_and_bind(plane, tmp_path, config):
+            pass
+    assert proxy.lost == 0
+
+
+def begin_and_bind(plane, tmp_path, config):
+    scheduler = OurScheduler(plane, tmp_path, "--no-leader-election", kubeconfig=config)
+
+    def told():
+        return plane.api.get(f"{NATIVE}/a").get("status", {}).get("conditions")
+
+    try:
+        wait_until(lambda: scheduler.events("ready") or scheduler.process.poll() is not None, "it to begin")
+        if scheduler.process.poll() is not None:
+            assert scheduler.events("failed"), scheduler.log
+            return False
+        wait_bound(plane, 8)
+        wait_until(lambda: (found := told()) and found[0]["status"] == "True", "its word")
+        assert not scheduler.events("undone")
+        return True
+    finally:
+        scheduler.close()
 
 
 def test_a_pod_deleted_in_the_middle_and_nothing_of_its_gang_stays(plane, tmp_path):

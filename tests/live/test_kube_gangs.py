@@ -77,6 +77,26 @@ def test_one_member_that_cannot_be_placed_and_nothing_is_bound_until_there_is_ro
         assert time.monotonic() - began < 2
 
 
+@pytest.mark.long
+def test_one_member_that_fits_nowhere_and_nothing_of_its_gang_is_bound(plane, tmp_path):
+    """There is room for all eight; one of them asks for a node that is not there."""
+    plane.api.create_all(NODES, make_nodes("2x8"))
+    pods = make_pods("a", 8, scheduler="phalanx", native_gang="a")
+    pods[5]["spec"]["nodeSelector"] = {"disk": "none-has-it"}
+    with running(plane, tmp_path):
+        plane.api.create(NATIVE, make_native_gang("a", 8))
+        plane.api.create_all(PODS, pods)
+        create_gang(plane, "b", 8)
+        wait_bound(plane, 8, "b")
+        wait_until(lambda: conditions(plane, f"{NATIVE}/a"), "its condition")
+        assert bound(plane, "a") == {}
+        node = plane.api.get(f"{NODES}/node-0")
+        plane.api.patch(f"{NODES}/{node['metadata']['name']}", {"metadata": {"labels": {"disk": "none-has-it"}}})
+        FakeKubelet(plane.api).move("Succeeded")
+        there = wait_bound(plane, 8, "a")
+        assert there["a-5"] == "node-0"
+
+
 def test_of_two_gangs_that_fit_only_one_starts_and_the_other_when_it_is_gone(plane, tmp_path):
     plane.api.create_all(NODES, make_nodes("4x1"))
     kubelet = FakeKubelet(plane.api)

@@ -31,8 +31,8 @@ class OneLease:
         return json.dumps(self.tree).encode()
 
 
-def make_leadership(api, identity):
-    return Leadership(api, KubeClock(), lambda *_, **__: None, namespace="x", name="phalanx", identity=identity)
+def make_leadership(api, identity, tell=lambda *_, **__: None, replica=""):
+    return Leadership(api, KubeClock(), tell, namespace="x", name="phalanx", identity=identity, replica=replica)
 
 
 def test_a_lease_is_given_up_although_the_last_renewal_was_broken_off():
@@ -63,5 +63,25 @@ def test_a_lease_that_somebody_else_has_taken_is_left_alone():
         with pytest.raises(ApiRefusedError, match="409"):
             await first.release()
         assert api.tree["spec"]["holderIdentity"] == "two"
+
+    asyncio.run(script())
+
+
+async def follows(api, replica):
+    told = asyncio.Event()
+    waiting = asyncio.create_task(make_leadership(api, "x", lambda *_, **__: told.set(), replica).win())
+    await asyncio.wait_for(told.wait(), 5)
+    is_waiting = not waiting.done()
+    waiting.cancel()
+    return is_waiting
+
+
+def test_one_that_is_started_again_in_the_same_place_does_not_wait_for_the_one_that_ended():
+    async def script():
+        api = OneLease()
+        assert await make_leadership(api, "one", replica="pod-uid").win() == 1
+        assert await make_leadership(api, "two", replica="pod-uid").win() == 2
+        for replica in ("pod-uid-2", "pod", ""):
+            assert await follows(api, replica), f"{replica!r} is another one"
 
     asyncio.run(script())

@@ -21,7 +21,7 @@ from phalanx.frontends.kube.gang_view import Dialect, GangKey
 
 #: A round that was answered and did not finish is repeated after this, and then after twice as long, up to the last.
 NAP_FIRST_S: Final = 0.05
-NAP_LAST_S: Final = 1.0
+NAP_LAST_S: Final = 0.5
 #: A longer plan is packed: a ConfigMap holds a megabyte, and of 20,000 members there are two and a half to say.
 PLAIN_BYTES_MOST: Final = 100_000
 _PACKED: Final = "zlib:"

@@ -27,11 +27,21 @@ class Leadership:
     """Of one replica."""
 
     def __init__(
-        self, api: ApiClient, clock: KubeClock, tell: Callable[..., None], *, namespace: str, name: str, identity: str
+        self,
+        api: ApiClient,
+        clock: KubeClock,
+        tell: Callable[..., None],
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        replica: str = "",
     ) -> None:
+        """`replica`: a word for a place where never two of us are alive at once, if we have one."""
         self._api, self._clock, self._tell = api, clock, tell
+        self._replica = replica
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._name, self._identity = name, identity
+        self._name, self._identity = name, f"{replica}_{identity}" if replica else identity
         self._seen: tuple[str, int] = ("", 0)  # the version of the lease, and when it was first seen
         self._good_until_us = 0
         self._tree: dict[str, Any] = {}
@@ -103,7 +113,9 @@ class Leadership:
             self._seen = (version, asked_us)
         holder = spec.get("holderIdentity") or ""
         lease_us = max(int(spec.get("leaseDurationSeconds") or LEASE_S), _LEASE_S_MIN) * 1_000_000
-        if holder and asked_us < self._seen[1] + lease_us:
+        # One that was in our place before us has ended: the outage that took its lease need not cost another lease.
+        was_ours = bool(self._replica) and holder.startswith(f"{self._replica}_")
+        if holder and not was_ours and asked_us < self._seen[1] + lease_us:
             self.holder = holder
             self._say("follow", f"{holder} leads")
             return None

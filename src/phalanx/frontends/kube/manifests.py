@@ -149,6 +149,7 @@ def _deployment(chosen: KubeInstallation) -> dict[str, Any]:
         "name": "scheduler",
         "image": chosen.image,
         "args": args,
+        "env": [{"name": "PHALANX_REPLICA", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
         "ports": [{"name": PORT_NAME, "containerPort": _PORT}],
         "livenessProbe": {"httpGet": probe, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},

@@ -27,6 +27,10 @@ from phalanx.frontends.kube.leadership import Leadership
 EXIT_FENCED: Final = 3
 
 
+#: In the environment of a container: its pod's uid. A container that is started again comes after the one that ended.
+REPLICA: Final = "PHALANX_REPLICA"
+
+
 class JsonLog:
     """A line for each happening."""
 
@@ -66,6 +70,7 @@ async def _run(access: ApiAccess, settings: KubeSettings, clock: KubeClock, log:
             namespace=settings.namespace or access.namespace,
             name=settings.scheduler_name,
             identity=f"{socket.gethostname()}_{os.getpid()}_{clock.boot_us()}",
+            replica=os.environ.get(REPLICA, ""),
         )
     controller = Controller(api, settings, clock, log.tell, leadership)
     desk = Desk(controller, log.tell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phalanx.frontends.kube.objects.metadata import Condition, Metadata, Narrow
+from phalanx.frontends.kube.objects.metadata import Condition, Int32, Metadata, Narrow
 from phalanx.frontends.kube.objects.pod import Opaque
 
 # ---- Kubernetes' own: scheduling.k8s.io
@@ -47,7 +47,7 @@ class NativeSpec(Narrow, frozen=True):
     scheduling_constraints: SchedulingConstraints | None = None
     disruption_mode: DisruptionMode | str | None = None  # a word in v1alpha2
     priority_class_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     preemption_policy: str | None = None
     parent_composite_pod_group_name: str | None = None
     resource_claims: tuple[Opaque, ...] | None = None

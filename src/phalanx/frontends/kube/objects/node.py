@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phalanx.frontends.kube.objects.metadata import Condition, Metadata, Narrow
+from phalanx.frontends.kube.objects.metadata import Condition, Int32, Metadata, Narrow
 from phalanx.frontends.kube.objects.pod import NodeTerms, Quantities
 
 
@@ -41,7 +41,7 @@ class PriorityClass(Narrow, frozen=True):
     """A priority by name."""
 
     metadata: Metadata = Metadata()
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
 

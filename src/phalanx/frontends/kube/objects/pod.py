@@ -6,6 +6,7 @@ import msgspec
 
 from phalanx.frontends.kube.objects.metadata import (
     Condition,
+    Int32,
     LabelSelector,
     LocalReference,
     MatchExpression,
@@ -180,10 +181,10 @@ class PodSpec(Narrow, frozen=True):
     volumes: tuple[PodVolume, ...] | None = None
     scheduling_gates: tuple[LocalReference, ...] | None = None
     scheduling_group: SchedulingGroup | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
-    active_deadline_seconds: int | None = None
+    active_deadline_seconds: Int32 | None = None
     resource_claims: tuple[LocalReference, ...] | None = None
     workload_ref: Opaque | None = None  # 1.35 only
     runtime_class_name: str | None = None
