@@ -19,7 +19,7 @@ from phalanx.frontends.kube.api.reflector import Reflector
 from phalanx.frontends.kube.binder import Binder
 from phalanx.frontends.kube.expressing import Terrain, express_node, express_ventures, find_cluster_taints
 from phalanx.frontends.kube.flights import Course, Flight, Judgement
-from phalanx.frontends.kube.gang_groups import check_groups
+from phalanx.frontends.kube.gang_groups import check_group
 from phalanx.frontends.kube.gang_view import GangKey, GangView
 from phalanx.frontends.kube.herald import Herald
 from phalanx.frontends.kube.intents import IntentShelf
@@ -271,8 +271,7 @@ class Controller:
             return
         ventures, unsaid = express_ventures(view, self.terrain)
         if view.said.together:
-            tied = check_groups([each for each in self.views.values() if each.said.together]).get(key, ())
-            unsaid = (*unsaid, *tied)
+            unsaid = (*unsaid, *check_group(view, self.views))
         if unsaid:
             view = self.views[key] = replace(view, remarks=(*view.remarks, *unsaid))
             ventures = ventures if view.startable else ()
