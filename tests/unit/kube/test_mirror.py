@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from kube_objects import NATIVE, gang, key_of, members, node, pod
+from kube_objects import NATIVE, gang, key_of, members, metadata, node, pod, read
 
 from phalanx.frontends.kube.flights import RANK
 from phalanx.frontends.kube.gang_view import Dialect, MemberPhase
@@ -149,4 +149,21 @@ def test_other_labels_of_nodes_concern_whoever_asks_for_nodes_in_a_way_that_only
     changes = mirror.hand_over()
     assert changes.nodes == {"n0", "n1"}
     assert {key.name for key in changes.gangs} == {"choosy"}
+    assert not mirror.hand_over()
+
+
+def claim(name):
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard"}
+    return read({"kind": "PersistentVolumeClaim", "metadata": metadata(name), "spec": spec})
+
+
+def test_other_storage_concerns_whoever_waits_with_volumes_and_is_read_anew(mirror):
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    mirror.pods.note(pod("stores", volumes=volumes), deleted=False)
+    (key,) = mirror.hand_over().gangs
+    before = mirror.look_at(key).members[0]
+    mirror.claims.replace_all([claim("data"), claim("other")])
+    assert mirror.hand_over().gangs == {key}
+    after = mirror.look_at(key).members[0]
+    assert before.remarks != after.remarks, "its claim is there now, and not bound"
     assert not mirror.hand_over()

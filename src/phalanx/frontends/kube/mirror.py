@@ -146,7 +146,7 @@ class Mirror:
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
         self._surrounding: Surrounding | None = None
-        self._relabelled = False  # whether nodes have other labels than when somebody last asked
+        self._relabelled = self._restocked = False  # since somebody last asked: labels of nodes, storage
 
     # ---- what is asked
 
@@ -166,11 +166,13 @@ class Mirror:
     def hand_over(self) -> Sightings:
         """Everything since the last time."""
         changes, self.changes = self.changes, Sightings()
+        # What concerns many gangs is worked out here, once, however many nodes or volumes it was.
         if self._relabelled:
-            # Whoever asks for nodes in a way that only names can say has to be asked again which those are: once,
-            # however many nodes it was.
-            self._relabelled = False
+            # Whoever asks for nodes in a way that only names can say has to be asked again which those are.
             changes.gangs |= {key for key in self._names_by_gang if self._names_nodes(key)}
+        if self._restocked:
+            changes.gangs |= self._list_storing()
+        self._relabelled = self._restocked = False
         return changes
 
     def look_at(self, key: GangKey, *, was_whole: bool = False) -> GangView | None:
@@ -352,12 +354,18 @@ class Mirror:
 
     def _take_storage(self, *_: object) -> None:
         self._surrounding = None
+        self._restocked = True
+        self._on_change()
+
+    def _list_storing(self) -> set[GangKey]:
+        """Gangs with pods that wait and have volumes; those pods are read anew."""
+        found = set()
         for name, key in self._gang_by_name.items():
             pod = self.find_pod(name)
             if pod is not None and pod.spec.volumes and not pod.spec.node_name:
                 self._members.pop(pod.metadata.uid, None)
-                self.changes.gangs.add(key)
-        self._on_change()
+                found.add(key)
+        return found
 
     def _group_taker(
         self, dialect: Dialect
