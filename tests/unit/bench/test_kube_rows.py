@@ -58,9 +58,7 @@ def test_a_row_without_its_control_plane_says_what_it_needs(monkeypatch, tmp_pat
 
 
 def test_newcomers_fit_and_those_who_wait_do_not():
-    asked = [
-        int(pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for pod in list_tenants(SMALL)
-    ]
+    asked = [int(pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for pod in list_tenants(SMALL)]
     left = [8 - each for each in asked]
     assert set(left) == {0, 4}
     assert sum(left) == SMALL.room

@@ -152,6 +152,14 @@ def test_other_labels_of_nodes_concern_whoever_asks_for_nodes_in_a_way_that_only
     assert not mirror.hand_over()
 
 
+def test_a_pod_that_was_held_and_is_bound_all_the_same_sits(mirror):
+    mirror.pods.note(pod("gated", schedulingGates=[{"name": "somebody/wants-it"}]), deleted=False)
+    (key,) = mirror.hand_over().gangs
+    assert [member.phase for member in mirror.look_at(key).members] == [MemberPhase.HELD]
+    mirror.assume(("team", "gated"), "uid-gated", "n0")
+    assert [member.phase for member in mirror.look_at(key).members] == [MemberPhase.SEATED]
+
+
 def claim(name):
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard"}
     return read({"kind": "PersistentVolumeClaim", "metadata": metadata(name), "spec": spec})
