@@ -5,6 +5,7 @@ import json
 import pytest
 from kube_objects import KOORDINATOR, gang, members, pod, said, view_all, view_one
 
+from phalanx.frontends.kube.gang_groups import check_group, check_groups
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MatchPolicy
 
 PREFIX = "gang.scheduling.koordinator.sh/"
@@ -246,3 +247,23 @@ def test_ten_thousand_gangs_in_a_string_cost_no_time():
     pods = [each for i in range(2000) for each in annotated(1, name=f"g{i}", **group_of(f"g{i + 1}"))]
     views = view_all(pods)
     assert not any(view.startable for view in views.values())
+
+
+class AskedByKey(dict):
+    """All gangs of a cluster, which nobody may go through for the sake of one."""
+
+    def __iter__(self):
+        raise AssertionError("one by one")
+
+    keys = values = items = __iter__
+
+
+def test_for_one_gang_only_those_are_looked_at_whom_it_names():
+    pods = [each for name in "abc" for each in annotated(name=name, **group_of("a", "b"))]
+    views = view_all(pods)
+    by_name = {key.name: view for key, view in views.items()}
+    everybody = AskedByKey(views)
+    assert check_group(by_name["a"], everybody) == ()
+    ((kind, field),) = said(check_group(by_name["c"], everybody))
+    assert (kind, field) == ("Invalid", "groups")
+    assert check_groups([*views.values()])[by_name["c"].key] == check_group(by_name["c"], everybody)

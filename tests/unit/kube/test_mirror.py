@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from kube_objects import NATIVE, gang, key_of, members, node, pod, read
+from kube_objects import NATIVE, gang, key_of, members, metadata, node, pod, read
 
 from phalanx.frontends.kube.flights import RANK
 from phalanx.frontends.kube.gang_view import Dialect, MemberPhase
@@ -106,6 +106,7 @@ def test_a_namespace_that_is_being_deleted_holds_its_pods_and_no_others(mirror):
     (blocker, *_) = mirror.look_at(key_of(NATIVE)).blockers
     assert (type(blocker).__name__, blocker.field) == ("NotYet", "metadata.namespace")
     mirror.referred.namespaces.note(going, deleted=True)
+    mirror.hand_over()
     assert phases(mirror) == [MemberPhase.WAITING] * 2, "another one of that name"
 
 
@@ -182,4 +183,29 @@ def test_other_labels_of_nodes_concern_whoever_asks_for_nodes_in_a_way_that_only
     changes = mirror.hand_over()
     assert changes.nodes == {"n0", "n1"}
     assert {key.name for key in changes.gangs} == {"choosy"}
+    assert not mirror.hand_over()
+
+
+def test_a_pod_that_was_held_and_is_bound_all_the_same_sits(mirror):
+    mirror.pods.note(pod("gated", schedulingGates=[{"name": "somebody/wants-it"}]), deleted=False)
+    (key,) = mirror.hand_over().gangs
+    assert [member.phase for member in mirror.look_at(key).members] == [MemberPhase.HELD]
+    mirror.assume(("team", "gated"), "uid-gated", "n0")
+    assert [member.phase for member in mirror.look_at(key).members] == [MemberPhase.SEATED]
+
+
+def claim(name):
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard"}
+    return read({"kind": "PersistentVolumeClaim", "metadata": metadata(name), "spec": spec})
+
+
+def test_other_storage_concerns_whoever_waits_with_volumes_and_is_read_anew(mirror):
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    mirror.pods.note(pod("stores", volumes=volumes), deleted=False)
+    (key,) = mirror.hand_over().gangs
+    before = mirror.look_at(key).members[0]
+    mirror.referred.claims.replace_all([claim("data"), claim("other")])
+    assert mirror.hand_over().gangs == {key}
+    after = mirror.look_at(key).members[0]
+    assert before.remarks != after.remarks, "its claim is there now, and not bound"
     assert not mirror.hand_over()

@@ -27,7 +27,7 @@ from phalanx.frontends.kube.expressing import (
     find_cluster_taints,
 )
 from phalanx.frontends.kube.flights import Course, Flight, Judgement
-from phalanx.frontends.kube.gang_groups import check_groups
+from phalanx.frontends.kube.gang_groups import check_group
 from phalanx.frontends.kube.gang_view import GangKey, GangView
 from phalanx.frontends.kube.herald import Herald
 from phalanx.frontends.kube.intents import IntentShelf
@@ -42,6 +42,8 @@ from phalanx.frontends.kube.taking_over import Findings, take_over
 
 _CLEAR_AFTER_S: Final = 2.0
 _TELL_GAP_S: Final = 0.2
+#: Who is told in one go has so many pods.
+_TELL_PODS_MOST: Final = 500
 #: How many times as long as working out reasons takes nobody works them out again.
 _TELL_PART: Final = 10
 _WAIT_MOST_S: Final = 30.0
@@ -225,7 +227,7 @@ class Controller:
         for departure in planner.plan():
             self._depart(departure)
         if self._telling is None or self._telling.done():
-            due = self.herald.list_due()
+            due = self._cut_due(self.herald.list_due())
             if due:
                 began_us = self._clock.now_us()
                 why = planner.explain()
@@ -278,8 +280,7 @@ class Controller:
             return
         ventures, unsaid = express_ventures(view, self.terrain)
         if view.said.together:
-            tied = check_groups([each for each in self.views.values() if each.said.together]).get(key, ())
-            unsaid = (*unsaid, *tied)
+            unsaid = (*unsaid, *check_group(view, self.views))
         if unsaid:
             view = self.views[key] = replace(view, remarks=(*view.remarks, *unsaid))
             ventures = ventures if view.startable else ()
@@ -336,6 +337,16 @@ class Controller:
                 await self.shelf.clear()
 
     # ---- telling
+
+    def _cut_due(self, due: list[GangKey]) -> list[GangKey]:
+        """The first of them, so many that whoever comes next need not wait long, though thousands be told."""
+        pods = 0
+        for at, key in enumerate(due):
+            view = self.views.get(key)
+            pods += 0 if view is None else len(view.members)
+            if pods >= _TELL_PODS_MOST:
+                return due[: at + 1]
+        return due
 
     async def _tell_people(self, due: list[GangKey], why: dict[GangKey, Told], gap_s: float) -> None:
         if self.surveyor.may_write():

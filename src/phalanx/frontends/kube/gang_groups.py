@@ -20,7 +20,7 @@ def check_groups(views: Sequence[GangView]) -> dict[GangKey, tuple[Remark, ...]]
     if not tied:
         return {}
     by_key = {view.key: view for view in views}
-    found = {key: _check_group(view, by_key) for key, view in tied.items()}
+    found = {key: check_group(view, by_key) for key, view in tied.items()}
     return {key: remarks for key, remarks in found.items() if remarks}
 
 
@@ -29,7 +29,8 @@ def together_word(view: GangView) -> str:
     return "+".join(key.unique for key in view.said.together)
 
 
-def _check_group(view: GangView, by_key: Mapping[GangKey, GangView]) -> tuple[Remark, ...]:
+def check_group(view: GangView, by_key: Mapping[GangKey, GangView]) -> tuple[Remark, ...]:
+    """The same of one of them; nobody else is looked at than those that it reaches."""
     remarks: list[Remark] = []
     others = [(key, by_key.get(key)) for key in view.said.together]
     stranger = next((each for _, each in others if each and each.said.together != view.said.together), None)

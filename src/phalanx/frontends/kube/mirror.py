@@ -6,8 +6,8 @@ here, so that a hundred events of one gang are one question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -16,17 +16,16 @@ from phalanx.frontends.kube.api.reflector import WatchedKind
 from phalanx.frontends.kube.companies import Companies, Name
 from phalanx.frontends.kube.constraints import PodShape, Surrounding
 from phalanx.frontends.kube.expressing import names_nodes
-from phalanx.frontends.kube.flights import EPOCH, RANK
-from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberPhase, PodMember
+from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, PodMember
 from phalanx.frontends.kube.neighbours import selects_namespaces
 from phalanx.frontends.kube.objects.decode import Unreadable
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.node import NodeObject
 from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.pod_members import make_member
-from phalanx.frontends.kube.quantities import engine_amount
+from phalanx.frontends.kube.pod_readings import PodReadings, says_the_same
 from phalanx.frontends.kube.referred import Referred
-from phalanx.frontends.kube.requests import PodDemand, find_demand, takes_host_ports
+from phalanx.frontends.kube.requests import takes_host_ports
 from phalanx.frontends.kube.sights import KindSight
 from phalanx.frontends.kube.translating import choose_membership, group_key, translate_gang
 
@@ -52,8 +51,6 @@ GROUPS: Final[Mapping[Dialect, WatchedKind[Any]]] = {
 }
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-#: Of a pod's conditions the one that bears on what a bound pod takes.
-_RESIZING: Final = "PodResizePending"
 
 
 @dataclass(slots=True)
@@ -79,16 +76,15 @@ class Mirror:
         self._on_change = on_change
         self.pods: KindSight[Pod] = KindSight(self._take_pod, on_change)
         self.nodes: KindSight[NodeObject] = KindSight(self._take_node, on_change)
-        self.referred = Referred(self._read_again, on_change)
+        self.referred = Referred(on_change)
         self.groups: dict[Dialect, KindSight[NativePodGroup | PluginsPodGroup | VolcanoPodGroup]] = {
             dialect: KindSight(self._group_taker(dialect), on_change) for dialect in GROUPS
         }
         self._names_by_gang: dict[GangKey, set[Name]] = {}
         self._gang_by_name: dict[Name, GangKey] = {}
-        self._members: dict[str, tuple[str, PodMember]] = {}  # by uid: the version that was read, and what was read
+        self._readings = PodReadings(lambda pod: make_member(pod, self.surrounding))
         self._tenants: dict[str, dict[str, Name]] = {}  # by node: who is on it, by uid
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
-        self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
         self._relabelled = False  # whether nodes have other labels than when somebody last asked
         self.companies = Companies()
 
@@ -119,11 +115,17 @@ class Mirror:
     def hand_over(self) -> Sightings:
         """Everything since the last time."""
         changes, self.changes = self.changes, Sightings()
-        if self._relabelled:
-            # Whoever asks for nodes in a way that only names can say has to be asked again which those are: once,
-            # however many nodes it was.
-            self._relabelled = False
-            changes.gangs |= {key for key in self._names_by_gang if self._names_nodes(key)}
+        # What concerns many gangs is worked out here, once, however many nodes, volumes or namespaces it was.
+        is_doubtful = self.referred.hand_over()
+        for pod, key in self._list_waiting() if self._relabelled or is_doubtful is not None else ():
+            if is_doubtful is not None and is_doubtful(pod):
+                self._readings.forget(pod.metadata.uid)
+                changes.gangs.add(key)
+            elif self._relabelled and pod.spec.affinity is not None and key not in changes.gangs:
+                # Whoever asks for nodes in a way that only names can say has to be asked again which those are.
+                shape = self.read(pod).shape
+                changes.gangs |= {key} if shape is not None and names_nodes(shape) else set()
+        self._relabelled = False
         return changes
 
     def look_at(self, key: GangKey, *, was_whole: bool = False) -> GangView | None:
@@ -139,10 +141,7 @@ class Mirror:
 
     def read(self, pod: Pod) -> PodMember:
         """A pod as a member; read once for each of its versions."""
-        known = self._members.get(pod.metadata.uid)
-        if known is None or known[0] != _version(pod):
-            known = self._members[pod.metadata.uid] = (_version(pod), make_member(pod, self.surrounding))
-        return known[1]
+        return self._readings.read(pod)
 
     def find_pod(self, name: Name) -> Pod | None:
         """One pod."""
@@ -170,10 +169,7 @@ class Mirror:
 
     def find_amounts(self, pod: Pod) -> dict[str, int]:
         """What a pod takes of a node; read once for each of its versions."""
-        known = self._amounts.get(pod.metadata.uid)
-        if known is None or known[0] != pod.metadata.resource_version:
-            known = self._amounts[pod.metadata.uid] = (pod.metadata.resource_version, amounts_of(pod))
-        return known[1]
+        return self._readings.find_amounts(pod)
 
     def list_nodes(self) -> dict[str, NodeObject]:
         """Nodes by name."""
@@ -193,10 +189,8 @@ class Mirror:
             return
         self._assumed[uid] = node
         there = self.pods.objects[name] = _at(pod, node)
-        known = self._members.get(uid)
-        if known is not None and known[0] == _version(pod) and known[1].phase is MemberPhase.WAITING:
-            # What it takes and where it may go is the same as before: thousands of pods need not be read again.
-            self._members[uid] = _version(there), replace(known[1], node=node, phase=MemberPhase.SEATED)
+        # What it takes and where it may go is the same as before: thousands of pods need not be read again.
+        self._readings.carry_over(pod, there)
         self._take_pod(name, pod, pod)
 
     # ---- what reflectors tell
@@ -204,20 +198,15 @@ class Mirror:
     def _take_pod(self, name: Name, old: Pod | Unreadable | None, new: Pod | Unreadable | None) -> None:
         if isinstance(new, Pod):
             new = self._with_assumed(name, new)
-            if isinstance(old, Pod) and _is_settled(old, new):
-                # What was read of a pod that says the same holds for its newer version.
-                known = self._members.get(new.metadata.uid)
-                if known is not None and known[0] == _version(old):
-                    version = new.metadata.resource_version
-                    self._members[new.metadata.uid] = _version(new), replace(known[1], resource_version=version)
+            if isinstance(old, Pod) and says_the_same(old, new):
+                self._readings.carry_over(old, new)
                 return
         if isinstance(old, Pod):
             is_same = isinstance(new, Pod) and new.metadata.uid == old.metadata.uid
             self._leave(old, is_same=is_same)
             if not is_same:
-                self._members.pop(old.metadata.uid, None)
+                self._readings.forget(old.metadata.uid)
                 self._assumed.pop(old.metadata.uid, None)
-                self._amounts.pop(old.metadata.uid, None)
         key = None
         if isinstance(new, Pod):
             # By far the most of what changes are bindings that we assume, and those say nothing new of whose it is.
@@ -298,20 +287,12 @@ class Mirror:
         self._relabelled = self._relabelled or labels_old != labels_new
         self._on_change()
 
-    def _names_nodes(self, key: GangKey) -> bool:
-        pods = (self.find_pod(name) for name in self._names_by_gang[key])
-        waiting = (pod for pod in pods if pod is not None and not pod.spec.node_name and pod.spec.affinity is not None)
-        shapes = (self.read(pod).shape for pod in waiting)
-        return any(shape is not None and names_nodes(shape) for shape in shapes)
-
-    def _read_again(self, is_meant: Callable[[Pod], bool]) -> None:
-        """Of what waiting pods refer to something has changed."""
+    def _list_waiting(self) -> Iterator[tuple[Pod, GangKey]]:
+        """Pods that wait, with their gangs."""
         for name, key in self._gang_by_name.items():
             pod = self.find_pod(name)
-            if pod is not None and not pod.spec.node_name and is_meant(pod):
-                self._members.pop(pod.metadata.uid, None)
-                self.changes.gangs.add(key)
-        self._on_change()
+            if pod is not None and not pod.spec.node_name:
+                yield pod, key
 
     def _group_taker(
         self, dialect: Dialect
@@ -342,42 +323,10 @@ def holds_seat(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
 
 
-def amounts_of(pod: Pod) -> dict[str, int]:
-    """What a bound pod takes, in the engine's units; what cannot be read counts for nothing."""
-    demand = find_demand(pod)
-    if not isinstance(demand, PodDemand):
-        return {}
-    return {resource: engine_amount(units, resource) for resource, units in demand.amounts}
-
-
 def _says(node: NodeObject) -> tuple[object, ...]:
     """All that is read of a node, without the instants at which it was said."""
     conditions = tuple((each.type, each.status) for each in node.status.conditions or ())
     return node.metadata.labels, node.spec, node.status.allocatable, conditions
-
-
-def _version(pod: Pod) -> str:
-    return f"{pod.metadata.resource_version}@{pod.spec.node_name}"
-
-
-def _is_settled(old: Pod, new: Pod) -> bool:
-    """Whether a bound pod says the same as before, as it does when a binding that we assumed comes by the watch.
-
-    Only of bound ones: of a pod that waits the newest version is needed to bind it.
-    """
-    if not new.spec.node_name or old.spec != new.spec or old.status.phase != new.status.phase:
-        return False
-    return _lasting(old) == _lasting(new)
-
-
-def _lasting(pod: Pod) -> tuple[object, ...]:
-    """What is read of a bound pod, beside spec and phase."""
-    metadata, status = pod.metadata, pod.status
-    ours = (EPOCH, RANK)
-    written = {key: value for key, value in (metadata.annotations or {}).items() if key not in ours}
-    resizing = tuple(each.reason for each in status.conditions or () if each.type == _RESIZING)
-    sizes = status.resources, status.allocated_resources, status.container_statuses, status.init_container_statuses
-    return metadata.uid, metadata.deletion_timestamp, metadata.labels or {}, written, resizing, sizes
 
 
 def _at(pod: Pod, node: str) -> Pod:

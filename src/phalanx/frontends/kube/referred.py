@@ -27,9 +27,10 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 class Referred:
     """All of it, as we were told."""
 
-    def __init__(self, read_again: Callable[[Callable[[Pod], bool]], None], on_change: Callable[[], None]) -> None:
-        """`read_again` is called with whom it concerns, when something of it has changed that waiting pods refer to."""
-        self._read_again = read_again
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._renamed: set[str] = set()  # namespaces that say something else than when somebody last asked
+        self._restocked = False  # whether anything about storage does
         self.namespaces: KindSight[Namespace] = KindSight(self._take_namespace, on_change)
         self.priorities: KindSight[PriorityClass] = KindSight(lambda *_: None, on_change)
         self.claims: KindSight[VolumeClaim] = KindSight(self._take_storage, on_change)
@@ -77,19 +78,33 @@ class Referred:
         found = self.namespaces.objects.items()
         return frozenset(name for (_, name), each in found if each.metadata.deletion_timestamp is not None)
 
+    def hand_over(self) -> Callable[[Pod], bool] | None:
+        """Of which waiting pods something that they refer to has changed since the last time; None: of nobody."""
+        renamed, restocked = self._renamed, self._restocked
+        self._renamed, self._restocked = set(), False
+        if not renamed and not restocked:
+            return None
+
+        def is_doubtful(pod: Pod) -> bool:
+            # Whoever selects namespaces by labels may mean another set of them, wherever it is itself.
+            otherwise = bool(renamed) and (pod.metadata.namespace in renamed or pod.spec.affinity is not None)
+            return otherwise or (restocked and bool(pod.spec.volumes))
+
+        return is_doubtful
+
     # ---- what reflectors tell
 
     def _take_storage(self, *_: object) -> None:
-        self._surrounding = None
-        self._read_again(lambda pod: bool(pod.spec.volumes))
+        self._surrounding, self._restocked = None, True
+        self._on_change()
 
     def _take_namespace(
         self, name: Name, old: Namespace | Unreadable | None, new: Namespace | Unreadable | None
     ) -> None:
         if _says(old) != _says(new):
             self._surrounding = None
-            # Whoever selects namespaces by labels may mean another set of them, wherever it is itself.
-            self._read_again(lambda pod: pod.metadata.namespace == name[1] or pod.spec.affinity is not None)
+            self._renamed.add(name[1])
+            self._on_change()
 
 
 def _says(namespace: Namespace | Unreadable | None) -> tuple[Mapping[str, str], bool]:
