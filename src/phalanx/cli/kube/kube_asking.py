@@ -114,9 +114,14 @@ class Asker:
             return ClientError(f"{says} ({words})", hint, code="forbidden")
         if status == HTTPStatus.UNAUTHORIZED:
             return ClientError(f"{self.where}: {words}", "kubectl auth whoami", code="unauthorised")
-        if status == HTTPStatus.NOT_FOUND:
-            hint = "phalanx kube install | kubectl apply -f - installs it; --scheduler NAMESPACE/NAME names another"
-            return UnreachableError(f"there is no Service {name} in namespace {namespace}", hint)
+        if status == HTTPStatus.NOT_FOUND or "no endpoints available" in words:
+            # Of a Service that is not there the API server says the same as of one without replicas that are ready.
+            says = f"there is no Service {name} in namespace {namespace}, or no replica behind it is ready"
+            hint = (
+                f"kubectl -n {namespace} get service,pods shows which; phalanx kube install | kubectl apply -f - "
+                "installs it; --scheduler NAMESPACE/NAME names another"
+            )
+            return UnreachableError(says, hint)
         hint = f"kubectl -n {namespace} get pods; --server URL asks one that runs elsewhere"
         return UnreachableError(f"no replica of {namespace}/{name} answers: {words}", hint)
 
