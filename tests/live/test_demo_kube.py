@@ -39,7 +39,7 @@ def check_gone(folder):
 def test_everything_that_it_promises(tmp_path):
     began = time.monotonic()
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=150, env=env)
+    done = subprocess.run(COMMAND, check=False, capture_output=True, text=True, timeout=150, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert time.monotonic() - began < 120
     for dialect in ("native", "scheduler-plugins", "koordinator", "volcano"):

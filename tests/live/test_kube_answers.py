@@ -35,7 +35,9 @@ class Cluster:
         kubectl = find_program("kubectl")
         path = os.pathsep.join([str(Path(sys.executable).parent), str(kubectl.parent), os.environ["PATH"]])
         env = {**os.environ, "PATH": path, "KUBECONFIG": str(self.plane.kubeconfig(user))}
-        return subprocess.run([str(kubectl), *words], input=text, capture_output=True, text=True, env=env, timeout=60)
+        return subprocess.run(
+            [str(kubectl), *words], check=False, input=text, capture_output=True, text=True, env=env, timeout=60
+        )
 
     def ask(self, *words, **more):
         return self.kubectl("phalanx", *words, **more)
@@ -119,7 +121,7 @@ def test_the_dump_is_what_what_if_loads(cluster, tmp_path):
     state = tmp_path / "state.json"
     state.write_text(cluster.ask("dump").stdout)
     command = [sys.executable, "-m", "phalanx", "what-if", str(state), "--add-nodes", "1x8"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "now: native:default/b starts with 2 members" in done.stdout
 
@@ -144,6 +146,23 @@ def test_whoever_may_not_ask_is_told_which_right_it_takes(cluster):
     assert cluster.ask("ps", user="stranger").returncode == 1
 
 
+def test_a_kubeconfig_that_only_kubectl_understands(cluster, tmp_path):
+    tree = json.loads(cluster.plane.kubeconfig("admin").read_text())
+    token = tree["users"][0]["user"]["token"]
+    api = "client.authentication.k8s.io/v1"
+    credential = tmp_path / "credential.json"
+    credential.write_text(json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": token}}))
+    way = {"apiVersion": api, "command": "cat", "args": [str(credential)], "interactiveMode": "Never"}
+    tree["users"][0]["user"] = {"exec": way}
+    (tmp_path / "config").write_text(json.dumps(tree))
+    done = cluster.ask("ps", "--kubeconfig", str(tmp_path / "config"))
+    assert done.returncode == 0, done.stderr
+    assert "default" not in done.stdout.splitlines()[0]
+    credential.unlink()
+    gone = cluster.ask("ps", "--kubeconfig", str(tmp_path / "config"))
+    assert (gone.returncode, "getting credentials" in gone.stderr) == (5, True)
+
+
 def test_a_replica_that_follows_says_who_leads(cluster):
     leader, follower = cluster.replicas[:2]
     assert cluster.ask("ps", "--server", leader.url).returncode == 0
@@ -160,7 +179,8 @@ def test_nobody_there_and_nothing_installed(cluster):
     assert gone.returncode == 5
     assert "there is no Service phalanx in namespace kube-system, or no replica" in gone.stderr
     assert cluster.ask("ps", "--scheduler", "phalanx").returncode == 2
-    assert cluster.ask("ps", "--context", "nosuch").returncode == 2
+    wrong = cluster.ask("ps", "--context", "nosuch")
+    assert (wrong.returncode, "has no context 'nosuch'; it has" in wrong.stderr) == (2, True)
 
 
 def test_when_the_leader_is_gone_the_next_one_answers(cluster):

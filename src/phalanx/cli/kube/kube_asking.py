@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import click
 
+from phalanx.cli.host.talking import failing
+from phalanx.cli.kube.kubectl_way import SocketConnection, serve_cluster
 from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError, UsageError
 
 _TIMEOUT_S: Final = 60.0
@@ -42,6 +47,7 @@ class Asker:
     namespace: str | None  # of the context; None: nobody said
     find_token: Callable[[], str] = lambda: ""
     service: tuple[str, str] | None = None  # through the proxy: its namespace and name
+    socket_path: Path | None = None  # where kubectl serves the API server
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """An answer."""
@@ -69,10 +75,7 @@ class Asker:
         raise bad
 
     def _send(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
-        if self.tls is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
-        else:
-            connection = http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.tls)
+        connection = self._connect()
         headers = {"Accept": "application/json", "User-Agent": "kubectl-phalanx"}
         if token := self.find_token():
             headers["Authorization"] = f"Bearer {token}"
@@ -87,6 +90,13 @@ class Asker:
             raise UnreachableError(f"nobody answers at {self.where}: {lost}", hint) from None
         finally:
             connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self.socket_path is not None:
+            return SocketConnection(self.socket_path, _TIMEOUT_S)
+        if self.tls is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.tls)
 
     # ---- what is said no with
 
@@ -145,32 +155,44 @@ def asking_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_asker(
-    kubeconfig: str | None, context_name: str | None, scheduler: str, server: str | None, namespace: str | None
+@contextmanager
+def asking(
+    kubeconfig: str | None, context_name: str | None, namespace: str | None, scheduler: str, server: str | None
+) -> Iterator[Asker]:
+    """The scheduler, for the length of a command; what goes wrong ends it with an exit code."""
+    with failing(), ExitStack() as stack:
+        if server is not None:
+            yield _ask_directly(server, namespace)
+        else:
+            yield _ask_through(kubeconfig, context_name, namespace, scheduler, stack)
+
+
+def _ask_through(
+    kubeconfig: str | None, context_name: str | None, namespace: str | None, scheduler: str, stack: ExitStack
 ) -> Asker:
-    """By what was typed."""
-    if server is not None:
-        return _ask_directly(server, namespace)
-    from phalanx.frontends.kube.api.kubeconfig import KubeconfigError, find_access
+    """By the API server's proxy."""
+    from phalanx.frontends.kube.api.kubeconfig import KubeconfigError, UnknownWayError, find_access
 
     service_space, slash, service = scheduler.partition("/")
     if not (service_space and slash and service) or "/" in service:
         raise UsageError(f"--scheduler {scheduler!r} names no service", f"write NAMESPACE/NAME, as {SCHEDULER}")
+    path = f"/api/v1/namespaces/{service_space}/services/{service}:{_PORT}/proxy"
     try:
-        access = find_access(kubeconfig, context=context_name)
+        # Several files are one to kubectl, by rules of its own.
+        is_one = kubeconfig is not None or os.pathsep not in os.environ.get("KUBECONFIG", "")
+        access = find_access(kubeconfig, context=context_name) if is_one else None
+    except UnknownWayError:
+        access = None
     except KubeconfigError as bad:
         raise UsageError(str(bad), "--kubeconfig FILE, or --server URL") from None
-    prefix = f"{access.prefix}/api/v1/namespaces/{service_space}/services/{service}:{_PORT}/proxy"
-    return Asker(
-        access.host,
-        access.port,
-        access.tls,
-        prefix,
-        f"https://{access.host}:{access.port}",
-        namespace or access.namespace,
-        access.find_token,
-        (service_space, service),
-    )
+    to = (service_space, service)
+    if access is None:
+        socket_path, space = stack.enter_context(serve_cluster(kubeconfig, context_name))
+        where = "the API server, by way of kubectl"
+        return Asker("localhost", 0, None, path, where, namespace or space, service=to, socket_path=socket_path)
+    where, space = f"https://{access.host}:{access.port}", namespace or access.namespace
+    path = f"{access.prefix}{path}"
+    return Asker(access.host, access.port, access.tls, path, where, space, access.find_token, to)
 
 
 def _ask_directly(server: str, namespace: str | None) -> Asker:

@@ -10,9 +10,8 @@ import click
 
 from phalanx.cli.failure import CommandFailure
 from phalanx.cli.host.listing import dump, output_option, print_wrapped
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, start_text
-from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.kube.kube_asking import asking, asking_options
 from phalanx.cli.kube.kube_listing import places
 from phalanx.cli.kube.kube_whys import ahead_lines, funnel_lines, title
 from phalanx.cli.why_text import LABEL, blocker_lines, labelled
@@ -53,8 +52,7 @@ def fit(
     kubectl phalanx fit -f job.yaml
     """
     body = _read(file)
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(kubeconfig, context_name, namespace, scheduler, server) as asker:
         told = asker.post("/v1/fit", body, {"namespace": asker.namespace})
     if output == "json":
         dump(told)

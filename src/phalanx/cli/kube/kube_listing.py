@@ -7,9 +7,8 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.listing import Column, Row, choose_columns, columns_option, output_option, print_rows
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, number, span, start_text
-from phalanx.cli.kube.kube_asking import Asker, asking_options, find_asker
+from phalanx.cli.kube.kube_asking import Asker, asking, asking_options
 
 _USUAL: Final = ("name", "dialect", "state", "members", "gpus", "ahead", "age", "info")
 _EVERYWHERE: Final = ("namespace", *_USUAL)
@@ -60,8 +59,7 @@ def ps(
     \b
     kubectl phalanx ps -A -w
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(kubeconfig, context_name, namespace, scheduler, server) as asker:
         space = None if everywhere else asker.namespace
         usual = {"wide": _WIDE, "csv": _WIDE}.get(output, _USUAL if space else _EVERYWHERE)
         chosen = choose_columns(columns, COLUMNS, usual)

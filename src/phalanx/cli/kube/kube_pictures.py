@@ -9,9 +9,8 @@ import click
 from phalanx.cli.host.gantt import choose_width, draw_rows
 from phalanx.cli.host.listing import dump as print_json
 from phalanx.cli.host.listing import output_option
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, gpus, instant, shorten
-from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.kube.kube_asking import asking, asking_options
 
 _ROWS_MOST: Final = 40
 _NAME_CHARS: Final = 32
@@ -35,8 +34,7 @@ def gantt(
     \b
     kubectl phalanx gantt -A
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(kubeconfig, context_name, namespace, scheduler, server) as asker:
         told = asker.get("/v1/gantt")
     if asker.namespace is not None and not everywhere:
         mine = f"{asker.namespace}/"
@@ -81,7 +79,6 @@ def dump(
     kubectl phalanx dump > state.json
     phalanx what-if state.json --add-nodes 2x8
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(kubeconfig, context_name, namespace, scheduler, server) as asker:
         text = asker.raw("GET", "/v1/state").decode()
     click.echo(text, nl=False)

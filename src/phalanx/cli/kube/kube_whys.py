@@ -8,9 +8,8 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.listing import dump, output_option, print_wrapped
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, gpus, painted, span
-from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.kube.kube_asking import asking, asking_options
 from phalanx.cli.kube.kube_listing import members, places
 from phalanx.cli.why_text import LABEL, blocker_lines, labelled, passing_lines, start_lines
 
@@ -42,8 +41,7 @@ def why(
     kubectl phalanx why train
     kubectl phalanx why team/train-0
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(kubeconfig, context_name, namespace, scheduler, server) as asker:
         told = asker.get("/v1/why", {"gang": gang, "namespace": asker.namespace})
     if output == "json":
         dump(told)

@@ -69,7 +69,7 @@ def make_why(found: Looked, key: GangKey) -> GangWhy:
     """All about one gang."""
     picture, view = found.picture, found.picture.views[key]
     row = make_row(found, view)
-    number = picture.number_of(key)
+    number = picture.waiting.get(key)
     blockers = [ToldReason(tell_word(each, view), each.sentence, field=each.field) for each in _list_remarks(view)]
     passed: list[str] = []
     if number is not None:
