@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -141,8 +142,32 @@ def say_binding(namespace: str, name: str) -> str:
     return f"kubectl -n {namespace} create rolebinding {name}-readers --role {name}-reader --user USER"
 
 
-def asking_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where the cluster and the scheduler are; as plugins of kubectl name it."""
+@dataclass(frozen=True, slots=True)
+class WhichScheduler:
+    """Which scheduler, as somebody typed it."""
+
+    kubeconfig: str | None
+    context_name: str | None
+    namespace: str | None
+    scheduler: str
+    server: str | None
+
+
+def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the cluster and the scheduler are, as `place`; named as plugins of kubectl name it."""
+
+    @wraps(function)
+    def gather(
+        *,
+        kubeconfig: str | None,
+        context_name: str | None,
+        namespace: str | None,
+        scheduler: str,
+        server: str | None,
+        **more: Any,
+    ) -> Any:
+        return function(place=WhichScheduler(kubeconfig, context_name, namespace, scheduler, server), **more)
+
     options = (
         click.option("--kubeconfig", metavar="FILE", help="Which cluster, and as whom."),
         click.option("--context", "context_name", metavar="NAME", help="Which context of it."),
@@ -150,47 +175,44 @@ def asking_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--scheduler", default=SCHEDULER, show_default=True, metavar="NS/NAME", help="Its Service."),
         click.option("--server", metavar="URL", help="Ask it directly: what it listens on."),
     )
+    found: Callable[..., Any] = gather
     for option in reversed(options):
-        function = option(function)
-    return function
+        found = option(found)
+    return found
 
 
 @contextmanager
-def asking(
-    kubeconfig: str | None, context_name: str | None, namespace: str | None, scheduler: str, server: str | None
-) -> Iterator[Asker]:
+def asking(place: WhichScheduler) -> Iterator[Asker]:
     """The scheduler, for the length of a command; what goes wrong ends it with an exit code."""
     with failing(), ExitStack() as stack:
-        if server is not None:
-            yield _ask_directly(server, namespace)
+        if place.server is not None:
+            yield _ask_directly(place.server, place.namespace)
         else:
-            yield _ask_through(kubeconfig, context_name, namespace, scheduler, stack)
+            yield _ask_through(place, stack)
 
 
-def _ask_through(
-    kubeconfig: str | None, context_name: str | None, namespace: str | None, scheduler: str, stack: ExitStack
-) -> Asker:
+def _ask_through(place: WhichScheduler, stack: ExitStack) -> Asker:
     """By the API server's proxy."""
     from phalanx.frontends.kube.api.kubeconfig import KubeconfigError, UnknownWayError, find_access
 
-    service_space, slash, service = scheduler.partition("/")
+    service_space, slash, service = place.scheduler.partition("/")
     if not (service_space and slash and service) or "/" in service:
-        raise UsageError(f"--scheduler {scheduler!r} names no service", f"write NAMESPACE/NAME, as {SCHEDULER}")
+        raise UsageError(f"--scheduler {place.scheduler!r} names no service", f"write NAMESPACE/NAME, as {SCHEDULER}")
     path = f"/api/v1/namespaces/{service_space}/services/{service}:{_PORT}/proxy"
     try:
         # Several files are one to kubectl, by rules of its own.
-        is_one = kubeconfig is not None or os.pathsep not in os.environ.get("KUBECONFIG", "")
-        access = find_access(kubeconfig, context=context_name) if is_one else None
+        is_one = place.kubeconfig is not None or os.pathsep not in os.environ.get("KUBECONFIG", "")
+        access = find_access(place.kubeconfig, context=place.context_name) if is_one else None
     except UnknownWayError:
         access = None
     except KubeconfigError as bad:
         raise UsageError(str(bad), "--kubeconfig FILE, or --server URL") from None
     to = (service_space, service)
     if access is None:
-        socket_path, space = stack.enter_context(serve_cluster(kubeconfig, context_name))
+        socket_path, space = stack.enter_context(serve_cluster(place.kubeconfig, place.context_name))
         where = "the API server, by way of kubectl"
-        return Asker("localhost", 0, None, path, where, namespace or space, service=to, socket_path=socket_path)
-    where, space = f"https://{access.host}:{access.port}", namespace or access.namespace
+        return Asker("localhost", 0, None, path, where, place.namespace or space, service=to, socket_path=socket_path)
+    where, space = f"https://{access.host}:{access.port}", place.namespace or access.namespace
     path = f"{access.prefix}{path}"
     return Asker(access.host, access.port, access.tls, path, where, space, access.find_token, to)
 

@@ -11,10 +11,10 @@ import click
 from phalanx.cli.failure import CommandFailure
 from phalanx.cli.host.listing import dump, output_option, print_wrapped
 from phalanx.cli.host.text import clean, start_text
-from phalanx.cli.kube.kube_asking import asking, asking_options
+from phalanx.cli.host.why_text import LABEL, blocker_lines, labelled
+from phalanx.cli.kube.kube_asking import WhichScheduler, asking, place_options
 from phalanx.cli.kube.kube_listing import places
 from phalanx.cli.kube.kube_whys import ahead_lines, funnel_lines, title
-from phalanx.cli.why_text import LABEL, blocker_lines, labelled
 
 Told = dict[str, Any]
 #: Of the verdicts these are failures: no cluster like this one ever starts it as it is written.
@@ -32,15 +32,11 @@ _SAID: Final = {
 
 @click.command()
 @click.option("-f", "--filename", "file", required=True, metavar="FILE", help="The manifest; - for standard input.")
-@asking_options
+@place_options
 @output_option("table", "json")
 def fit(
     file: str,
-    kubeconfig: str | None,
-    context_name: str | None,
-    namespace: str | None,
-    scheduler: str,
-    server: str | None,
+    place: WhichScheduler,
     output: str,
 ) -> None:
     """Say what would become of a manifest now: fits where, waits why and until when.
@@ -52,7 +48,7 @@ def fit(
     kubectl phalanx fit -f job.yaml
     """
     body = _read(file)
-    with asking(kubeconfig, context_name, namespace, scheduler, server) as asker:
+    with asking(place) as asker:
         told = asker.post("/v1/fit", body, {"namespace": asker.namespace})
     if output == "json":
         dump(told)

@@ -128,7 +128,7 @@ def main() -> None:
     tether = Tether([folder])
     try:
         with ControlPlane(folder=folder / "plane") as plane:
-            _Show(plane, tether, folder).run()
+            _KubeShow(plane, tether, folder).run()
     except (DemoError, TimeoutError, ControlPlaneMissingError) as bad:
         click.echo(f"demo-kube: error: {bad}", err=True)
         raise SystemExit(1) from None
@@ -142,7 +142,7 @@ def _too_long(number: int, frame: object) -> None:
 
 
 @dataclass(slots=True)
-class _Show:
+class _KubeShow:
     plane: ControlPlane
     tether: Tether
     folder: Path
