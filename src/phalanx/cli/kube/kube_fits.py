@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,11 +32,14 @@ _SAID: Final = {
 
 
 @click.command()
-@click.option("-f", "--filename", "file", required=True, metavar="FILE", help="The manifest; - for standard input.")
+@click.option(
+    *("-f", "--filename", "files"), required=True, multiple=True, metavar="FILE",
+    help="A manifest; - for standard input. May be repeated.",
+)  # fmt: skip
 @place_options
 @output_option("table", "json")
 def fit(
-    file: str,
+    files: tuple[str, ...],
     place: WhichScheduler,
     output: str,
 ) -> None:
@@ -47,17 +51,33 @@ def fit(
     \b
     kubectl phalanx fit -f job.yaml
     """
-    body = _read(file)
+    # JSON is YAML too, and so are several of them with separators between.
+    body = _read(files[0]) if len(files) == 1 else b"".join(b"---\n" + _read(file) + b"\n" for file in files)
     with asking(place) as asker:
         told = asker.post("/v1/fit", body, {"namespace": asker.namespace})
     if output == "json":
         dump(told)
     else:
-        lines = [line for at, row in enumerate(told["gangs"]) for line in [*([""] if at else []), *lines_of(row)]]
-        lines += [f"note: {clean(each)}" for each in told["notices"]]
-        print_wrapped(lines, LABEL + 2)
+        print_wrapped(page(told), LABEL + 2)
     if any(row["verdict"] in _FAILED for row in told["gangs"]):
         raise SystemExit(_EXIT_INFEASIBLE)
+
+
+def page(told: Told) -> list[str]:
+    """All gangs; pods that start one by one and fare alike are one of them."""
+    lines: list[str] = []
+    for _, same in groupby(told["gangs"], _alike):
+        first, *others = same
+        lines += [*([""] if lines else []), *lines_of(first)]
+        if others:
+            lines.append(labelled("ALIKE", f"{len(others)} more, up to {clean(others[-1]['name'])}"))
+    return [*lines, *(f"note: {clean(each)}" for each in told["notices"])]
+
+
+def _alike(row: Told) -> tuple[Any, ...]:
+    if row["dialect"] != "plain":
+        return (row["dialect"], row["namespace"], row["name"])
+    return ("", row["verdict"], row["needs"], (row.get("reason") or {}).get("code"))
 
 
 def _read(file: str) -> bytes:
