@@ -122,6 +122,8 @@ spec:
 def main() -> None:
     """Show gangs on a real control plane; leaves nothing behind."""
     signal.signal(signal.SIGALRM, _too_long)
+    # A shell that starts something in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     signal.alarm(LONGEST_S)
     folder = Path(tempfile.mkdtemp(prefix="phalanx-demo-kube-"))
