@@ -33,6 +33,7 @@ SCHEDULER: Final = "phalanx-system/phalanx"
 #: What the proxy says of a replica that has just gone.
 _PASSING: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _PORT: Final = "metrics"
+_SCHEMAS: Final = "phalanx.kube."
 _RIGHTS: Final = "services/proxy"
 
 
@@ -52,11 +53,22 @@ class Asker:
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """An answer."""
-        return json.loads(self.raw("GET", path, query))
+        return self._read(self.raw("GET", path, query))
 
     def post(self, path: str, body: bytes, query: Mapping[str, object] | None = None) -> Any:
         """An answer about something that is sent along; nothing is changed by it."""
-        return json.loads(self.raw("POST", path, query, body))
+        return self._read(self.raw("POST", path, query, body))
+
+    def _read(self, answer: bytes) -> Any:
+        """What it says, if it is one of ours: on any port somebody may answer."""
+        try:
+            told = json.loads(answer)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict) or not str(told.get("schema", "")).startswith(_SCHEMAS):
+            hint = "--server names what phalanx kube run --listen listens on"
+            raise ClientError(f"what answers at {self.where} is no scheduler of ours", hint)
+        return told
 
     def raw(
         self, method: str, path: str, query: Mapping[str, object] | None = None, body: bytes | None = None
@@ -224,6 +236,6 @@ def _ask_directly(server: str, namespace: str | None) -> Asker:
     except ValueError:
         port = None
     if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
-        raise UsageError(f"--server {server!r} is no address", "write it as http://127.0.0.1:8080")
+        raise UsageError(f"--server {server!r} is no address with a port", "write it as http://127.0.0.1:8080")
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     return Asker(parts.hostname, port, tls, parts.path.rstrip("/"), server, namespace)
