@@ -29,10 +29,10 @@ _NOT_WRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.
 class VerbGroup(click.Group):
     """A group that knows the names of its commands and imports one when it is used."""
 
-    def __init__(self, *, sections: Sections, **more: Any) -> None:
+    def __init__(self, *, sections: Sections, program: str = "phalanx", **more: Any) -> None:
         """What verbs do is known here too: `--help` would otherwise import every module to read it."""
         super().__init__(**more)
-        self._sections = sections
+        self._sections, self._program = sections, program  # as people type it
         self.verbs = {verb: module for verbs in sections.values() for verb, (module, _) in verbs.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,7 +55,7 @@ class VerbGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], self.verbs, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"{ctx.command_path} --help lists the verbs"
+            hint = f"did you mean {near[0]}?" if near else f"{self._program} --help lists the verbs"
             ctx.fail(f"there is no verb {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 

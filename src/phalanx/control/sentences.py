@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Protocol
 
 from phalanx.control.amounts import amount, least_devices
@@ -47,7 +48,7 @@ class Names(Protocol):
         """`in 40s`, `at 14:05`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scene:
     """A cluster at an instant, with the reasons of one pass over everybody who waits."""
 
@@ -57,6 +58,20 @@ class Scene:
     reservations: tuple[Reservation, ...]
     names: Names
     device_kind: str
+
+    @cached_property
+    def holders(self) -> list[str]:
+        """Who has the devices, the largest first."""
+        # Once for all sentences: in a list of everybody who waits it would be the same words again and again.
+        held = []
+        for each in self.state.list_seated():
+            # Gangs that people do not know by name are told as part of what is not free.
+            many = count_held(self.state, each, self.device_kind)
+            if many and self.names.call(each) is not None:
+                held.append((many, each))
+        # By number among equals, which is the order of arrival.
+        held.sort(key=lambda each: (-each[0], each[1]))
+        return [f"{self.names.describe(each)} holds {number(many)}" for many, each in held]
 
 
 def say_blocker(found: Reason, gang: Gang) -> str:
@@ -96,22 +111,11 @@ def say_room(here: Scene, gang: Gang, closed: Sequence[str] = ()) -> str:
     if not parts:
         return ""
     # Whoever holds processors or memory is seldom whom somebody waits for; of devices people want to know.
-    holders = _say_holders(here, closed) if device in kinds else ""
+    if device not in kinds:
+        return "; ".join(parts)
+    named = (listing(here.holders, _HOLDERS_MOST), listing(closed, _CLOSED_MOST))
+    holders = "; ".join(part for part in named if part)
     return "; ".join(parts) + (f": {holders}" if holders else "")
-
-
-def _say_holders(here: Scene, closed: Sequence[str]) -> str:
-    """Who has the devices, the largest first, and which are nobody's to give."""
-    held = []
-    for each in here.state.list_seated():
-        # Gangs that people do not know by name are told as part of what is not free.
-        many = count_held(here.state, each, here.device_kind)
-        if many and here.names.call(each) is not None:
-            held.append((many, each))
-    # By number among equals, which is the order of arrival.
-    held.sort(key=lambda each: (-each[0], each[1]))
-    words = [f"{here.names.describe(each)} holds {number(many)}" for many, each in held]
-    return "; ".join(part for part in (listing(words, _HOLDERS_MOST), listing(closed, _CLOSED_MOST)) if part)
 
 
 def count_held(state: State, gang: int, kind: str) -> float:

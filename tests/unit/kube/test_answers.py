@@ -116,7 +116,7 @@ def test_why_of_one_that_can_never_run_says_no_start(full):
 
 
 def test_a_gang_is_found_by_the_name_of_a_pod_and_with_its_namespace(full):
-    for name in ("b-1", "team/b", "native:team/b"):
+    for name in ("b-1", "team/b", "native:team/b", "pod/b-1", "podgroup/b", "podgroups.scheduling.k8s.io/b"):
         assert good(full, "/v1/why", namespace="team", gang=name)["gang"]["name"] == "b"
 
 
@@ -270,6 +270,20 @@ def test_a_gang_of_that_name_is_there_already(full):
     (row,) = fits(full, native_group("c", 1), job("c", 1, 1, group="c"))["gangs"]
     assert row["verdict"] in ("now", "later")
     assert "there is a gang team/c already" in row["notices"][0]
+
+
+def test_pods_that_fare_alike_are_told_once():
+    told = fits(World(), job(count=6, gpus=8))
+    assert [row["verdict"] for row in told["gangs"]] == ["now"] * 4 + ["later"] * 2
+    text = click.unstyle("\n".join(kube_fits.page(told)))
+    assert text.count("FITS NOW") == text.count("WOULD WAIT") == 1
+    assert "ALIKE       3 more, up to j-3" in text
+    assert "ALIKE       1 more, up to j-5" in text
+
+
+def test_gangs_stand_as_in_the_file():
+    told = fits(World(), job("z", 12, 1), native_group("a", 2), job("y", 2, 1, group="a"))
+    assert [row["name"] for row in told["gangs"]] == [*(f"z-{at}" for at in range(12)), "a"]
 
 
 def replicas(count, **more):

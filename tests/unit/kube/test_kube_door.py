@@ -94,13 +94,13 @@ def test_half_a_request_and_nobody_there_any_more():
 
 
 def test_whoever_sends_nothing_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(kube_door, "_REQUEST_S", 0.05)
+    monkeypatch.setattr(kube_door, "REQUEST_S", 0.05)
     status, told = read(through(b"GET / HTTP/1.1\r\n"))
     assert (status, told["error"]["code"]) == (408, "usage")
 
 
 def test_too_many_connections_are_told_so_and_probes_come_through_afterwards(monkeypatch):
-    monkeypatch.setattr(kube_door, "_CONNECTIONS_MOST", 2)
+    monkeypatch.setattr(kube_door, "CONNECTIONS_MOST", 2)
 
     async def run():
         server = await open_door("127.0.0.1:0", echo)

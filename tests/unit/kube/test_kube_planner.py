@@ -7,11 +7,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from kube_objects import pod
 
 from phalanx.frontends.kube.expressing import Venture
 from phalanx.frontends.kube.flights import find_short
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, MemberPhase, PodMember
 from phalanx.frontends.kube.kube_planner import KubePlanner
+from phalanx.frontends.kube.taking_over import find_bound_us
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes, Together
 from phalanx.policy import POLICIES
@@ -129,13 +131,40 @@ def test_a_pod_lost_on_the_way_is_lost_when_the_others_have_landed():
 def test_others_count_and_what_was_there_when_we_came():
     planner = make_planner(4, 4)
     pods = [(member, SHAPE) for member in members("old", 3, node="n1")]
-    planner.seat(key_of("old"), "old", pods, "team")
+    planner.seat(key_of("old"), "old", pods)
     planner.set_others("n0", {GPU: 3000, "unknown": 7})
     assert free(planner) == [1, 1]
     settle(planner, "a", 3)
     assert planner.plan() == []
     planner.set_others("n0", {})
     assert len(planner.plan()) == 1
+
+
+def test_what_was_there_when_we_came_ends_when_it_would_have():
+    planner = make_planner(4)
+    planner.at(100_000_000)
+    pods = [(member, SHAPE) for member in members("old", 4, node="n0")]
+    planner.seat(key_of("old"), "old", pods, since_us=40_000_000, walltime_us=600_000_000)
+    (number,) = planner.parties
+    assert planner.state.start_of(number) == 40_000_000
+    assert planner.state.end_of(number) == 640_000_000
+
+
+@pytest.mark.parametrize(
+    ("conditions", "at_us"),
+    [
+        ([], None),
+        ([{"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-11-19T12:00:00Z"}], None),
+        ([{"type": "PodScheduled", "status": "True"}], None),
+        ([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "soon"}], None),
+        (
+            [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-19T12:00:00Z"}],
+            1795089600_000_000,
+        ),
+    ],
+)
+def test_when_a_pod_was_bound(conditions, at_us):
+    assert find_bound_us(pod(status={"conditions": conditions})) == at_us
 
 
 def test_a_node_that_goes_takes_its_pods_along_and_may_come_back():

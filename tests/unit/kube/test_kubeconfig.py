@@ -63,5 +63,5 @@ def test_files_that_are_something_else(tmp_path, text):
 
 
 def test_no_file_says_what_to_do(tmp_path):
-    with pytest.raises(KubeconfigError, match="name one: phalanx kube run --kubeconfig FILE"):
+    with pytest.raises(KubeconfigError, match="name one with --kubeconfig"):
         find_access(str(tmp_path / "none"), {})

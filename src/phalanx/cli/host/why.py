@@ -21,7 +21,7 @@ from phalanx.cli.host.text import (
     span,
     table,
 )
-from phalanx.cli.why_text import LABEL, blocker_lines, labelled, passing_lines, start_lines
+from phalanx.cli.host.why_text import LABEL, blocker_lines, labelled, passing_lines, start_lines
 from phalanx.client.daemon import Daemon, job_path
 
 _DECISIONS: Final = 5

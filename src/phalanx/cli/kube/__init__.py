@@ -17,7 +17,7 @@ _SECTIONS: Final = {
 }
 
 
-@click.group(cls=VerbGroup, sections=_SECTIONS)
+@click.group(cls=VerbGroup, sections=_SECTIONS, program="phalanx kube")
 def kube() -> None:
     """Gangs of pods: start whole or not at all.
 

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import click
 
+from phalanx.cli.host.talking import failing
+from phalanx.cli.kube.kubectl_way import SocketConnection, serve_cluster
 from phalanx.client.daemon_errors import ClientError, RefusedError, UnreachableError, UsageError
 
 _TIMEOUT_S: Final = 60.0
@@ -27,6 +33,7 @@ SCHEDULER: Final = "phalanx-system/phalanx"
 #: What the proxy says of a replica that has just gone.
 _PASSING: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _PORT: Final = "metrics"
+_SCHEMAS: Final = "phalanx.kube."
 _RIGHTS: Final = "services/proxy"
 
 
@@ -42,14 +49,26 @@ class Asker:
     namespace: str | None  # of the context; None: nobody said
     find_token: Callable[[], str] = lambda: ""
     service: tuple[str, str] | None = None  # through the proxy: its namespace and name
+    socket_path: Path | None = None  # where kubectl serves the API server
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """An answer."""
-        return json.loads(self.raw("GET", path, query))
+        return self._read(self.raw("GET", path, query))
 
     def post(self, path: str, body: bytes, query: Mapping[str, object] | None = None) -> Any:
         """An answer about something that is sent along; nothing is changed by it."""
-        return json.loads(self.raw("POST", path, query, body))
+        return self._read(self.raw("POST", path, query, body))
+
+    def _read(self, answer: bytes) -> Any:
+        """What it says, if it is one of ours: on any port somebody may answer."""
+        try:
+            told = json.loads(answer)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict) or not str(told.get("schema", "")).startswith(_SCHEMAS):
+            hint = "--server names what phalanx kube run --listen listens on"
+            raise ClientError(f"what answers at {self.where} is no scheduler of ours", hint)
+        return told
 
     def raw(
         self, method: str, path: str, query: Mapping[str, object] | None = None, body: bytes | None = None
@@ -69,10 +88,7 @@ class Asker:
         raise bad
 
     def _send(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
-        if self.tls is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
-        else:
-            connection = http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.tls)
+        connection = self._connect()
         headers = {"Accept": "application/json", "User-Agent": "kubectl-phalanx"}
         if token := self.find_token():
             headers["Authorization"] = f"Bearer {token}"
@@ -87,6 +103,13 @@ class Asker:
             raise UnreachableError(f"nobody answers at {self.where}: {lost}", hint) from None
         finally:
             connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self.socket_path is not None:
+            return SocketConnection(self.socket_path, _TIMEOUT_S)
+        if self.tls is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.tls)
 
     # ---- what is said no with
 
@@ -114,9 +137,14 @@ class Asker:
             return ClientError(f"{says} ({words})", hint, code="forbidden")
         if status == HTTPStatus.UNAUTHORIZED:
             return ClientError(f"{self.where}: {words}", "kubectl auth whoami", code="unauthorised")
-        if status == HTTPStatus.NOT_FOUND:
-            hint = "phalanx kube install | kubectl apply -f - installs it; --scheduler NAMESPACE/NAME names another"
-            return UnreachableError(f"there is no Service {name} in namespace {namespace}", hint)
+        if status == HTTPStatus.NOT_FOUND or "no endpoints available" in words:
+            # Of a Service that is not there the API server says the same as of one without replicas that are ready.
+            says = f"there is no Service {name} in namespace {namespace}, or no replica behind it is ready"
+            hint = (
+                f"kubectl -n {namespace} get service,pods shows which; phalanx kube install | kubectl apply -f - "
+                "installs it; --scheduler NAMESPACE/NAME names another"
+            )
+            return UnreachableError(says, hint)
         hint = f"kubectl -n {namespace} get pods; --server URL asks one that runs elsewhere"
         return UnreachableError(f"no replica of {namespace}/{name} answers: {words}", hint)
 
@@ -126,8 +154,32 @@ def say_binding(namespace: str, name: str) -> str:
     return f"kubectl -n {namespace} create rolebinding {name}-readers --role {name}-reader --user USER"
 
 
-def asking_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where the cluster and the scheduler are; as plugins of kubectl name it."""
+@dataclass(frozen=True, slots=True)
+class WhichScheduler:
+    """Which scheduler, as somebody typed it."""
+
+    kubeconfig: str | None
+    context_name: str | None
+    namespace: str | None
+    scheduler: str
+    server: str | None
+
+
+def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the cluster and the scheduler are, as `place`; named as plugins of kubectl name it."""
+
+    @wraps(function)
+    def gather(
+        *,
+        kubeconfig: str | None,
+        context_name: str | None,
+        namespace: str | None,
+        scheduler: str,
+        server: str | None,
+        **more: Any,
+    ) -> Any:
+        return function(place=WhichScheduler(kubeconfig, context_name, namespace, scheduler, server), **more)
+
     options = (
         click.option("--kubeconfig", metavar="FILE", help="Which cluster, and as whom."),
         click.option("--context", "context_name", metavar="NAME", help="Which context of it."),
@@ -135,37 +187,46 @@ def asking_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--scheduler", default=SCHEDULER, show_default=True, metavar="NS/NAME", help="Its Service."),
         click.option("--server", metavar="URL", help="Ask it directly: what it listens on."),
     )
+    found: Callable[..., Any] = gather
     for option in reversed(options):
-        function = option(function)
-    return function
+        found = option(found)
+    return found
 
 
-def find_asker(
-    kubeconfig: str | None, context_name: str | None, scheduler: str, server: str | None, namespace: str | None
-) -> Asker:
-    """By what was typed."""
-    if server is not None:
-        return _ask_directly(server, namespace)
-    from phalanx.frontends.kube.api.kubeconfig import KubeconfigError, find_access
+@contextmanager
+def asking(place: WhichScheduler) -> Iterator[Asker]:
+    """The scheduler, for the length of a command; what goes wrong ends it with an exit code."""
+    with failing(), ExitStack() as stack:
+        if place.server is not None:
+            yield _ask_directly(place.server, place.namespace)
+        else:
+            yield _ask_through(place, stack)
 
-    service_space, slash, service = scheduler.partition("/")
+
+def _ask_through(place: WhichScheduler, stack: ExitStack) -> Asker:
+    """By the API server's proxy."""
+    from phalanx.frontends.kube.api.kubeconfig import KubeconfigError, UnknownWayError, find_access
+
+    service_space, slash, service = place.scheduler.partition("/")
     if not (service_space and slash and service) or "/" in service:
-        raise UsageError(f"--scheduler {scheduler!r} names no service", f"write NAMESPACE/NAME, as {SCHEDULER}")
+        raise UsageError(f"--scheduler {place.scheduler!r} names no service", f"write NAMESPACE/NAME, as {SCHEDULER}")
+    path = f"/api/v1/namespaces/{service_space}/services/{service}:{_PORT}/proxy"
     try:
-        access = find_access(kubeconfig, context=context_name)
+        # Several files are one to kubectl, by rules of its own.
+        is_one = place.kubeconfig is not None or os.pathsep not in os.environ.get("KUBECONFIG", "")
+        access = find_access(place.kubeconfig, context=place.context_name) if is_one else None
+    except UnknownWayError:
+        access = None
     except KubeconfigError as bad:
         raise UsageError(str(bad), "--kubeconfig FILE, or --server URL") from None
-    prefix = f"{access.prefix}/api/v1/namespaces/{service_space}/services/{service}:{_PORT}/proxy"
-    return Asker(
-        access.host,
-        access.port,
-        access.tls,
-        prefix,
-        f"https://{access.host}:{access.port}",
-        namespace or access.namespace,
-        access.find_token,
-        (service_space, service),
-    )
+    to = (service_space, service)
+    if access is None:
+        socket_path, space = stack.enter_context(serve_cluster(place.kubeconfig, place.context_name))
+        where = "the API server, by way of kubectl"
+        return Asker("localhost", 0, None, path, where, place.namespace or space, service=to, socket_path=socket_path)
+    where, space = f"https://{access.host}:{access.port}", place.namespace or access.namespace
+    path = f"{access.prefix}{path}"
+    return Asker(access.host, access.port, access.tls, path, where, space, access.find_token, to)
 
 
 def _ask_directly(server: str, namespace: str | None) -> Asker:
@@ -175,6 +236,6 @@ def _ask_directly(server: str, namespace: str | None) -> Asker:
     except ValueError:
         port = None
     if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
-        raise UsageError(f"--server {server!r} is no address", "write it as http://127.0.0.1:8080")
+        raise UsageError(f"--server {server!r} is no address with a port", "write it as http://127.0.0.1:8080")
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     return Asker(parts.hostname, port, tls, parts.path.rstrip("/"), server, namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,12 +11,11 @@ import click
 
 from phalanx.cli.failure import CommandFailure
 from phalanx.cli.host.listing import dump, output_option, print_wrapped
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, start_text
-from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.host.why_text import LABEL, blocker_lines, labelled
+from phalanx.cli.kube.kube_asking import WhichScheduler, asking, place_options
 from phalanx.cli.kube.kube_listing import places
 from phalanx.cli.kube.kube_whys import ahead_lines, funnel_lines, title
-from phalanx.cli.why_text import LABEL, blocker_lines, labelled
 
 Told = dict[str, Any]
 #: Of the verdicts these are failures: no cluster like this one ever starts it as it is written.
@@ -32,16 +32,15 @@ _SAID: Final = {
 
 
 @click.command()
-@click.option("-f", "--filename", "file", required=True, metavar="FILE", help="The manifest; - for standard input.")
-@asking_options
+@click.option(
+    *("-f", "--filename", "files"), required=True, multiple=True, metavar="FILE",
+    help="A manifest; - for standard input. May be repeated.",
+)  # fmt: skip
+@place_options
 @output_option("table", "json")
 def fit(
-    file: str,
-    kubeconfig: str | None,
-    context_name: str | None,
-    namespace: str | None,
-    scheduler: str,
-    server: str | None,
+    files: tuple[str, ...],
+    place: WhichScheduler,
     output: str,
 ) -> None:
     """Say what would become of a manifest now: fits where, waits why and until when.
@@ -52,18 +51,33 @@ def fit(
     \b
     kubectl phalanx fit -f job.yaml
     """
-    body = _read(file)
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    # JSON is YAML too, and so are several of them with separators between.
+    body = _read(files[0]) if len(files) == 1 else b"".join(b"---\n" + _read(file) + b"\n" for file in files)
+    with asking(place) as asker:
         told = asker.post("/v1/fit", body, {"namespace": asker.namespace})
     if output == "json":
         dump(told)
     else:
-        lines = [line for at, row in enumerate(told["gangs"]) for line in [*([""] if at else []), *lines_of(row)]]
-        lines += [f"note: {clean(each)}" for each in told["notices"]]
-        print_wrapped(lines, LABEL + 2)
+        print_wrapped(page(told), LABEL + 2)
     if any(row["verdict"] in _FAILED for row in told["gangs"]):
         raise SystemExit(_EXIT_INFEASIBLE)
+
+
+def page(told: Told) -> list[str]:
+    """All gangs; pods that start one by one and fare alike are one of them."""
+    lines: list[str] = []
+    for _, same in groupby(told["gangs"], _alike):
+        first, *others = same
+        lines += [*([""] if lines else []), *lines_of(first)]
+        if others:
+            lines.append(labelled("ALIKE", f"{len(others)} more, up to {clean(others[-1]['name'])}"))
+    return [*lines, *(f"note: {clean(each)}" for each in told["notices"])]
+
+
+def _alike(row: Told) -> tuple[Any, ...]:
+    if row["dialect"] != "plain":
+        return (row["dialect"], row["namespace"], row["name"])
+    return ("", row["verdict"], row["needs"], (row.get("reason") or {}).get("code"))
 
 
 def _read(file: str) -> bytes:

@@ -7,9 +7,8 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.listing import Column, Row, choose_columns, columns_option, output_option, print_rows
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, number, span, start_text
-from phalanx.cli.kube.kube_asking import Asker, asking_options, find_asker
+from phalanx.cli.kube.kube_asking import Asker, WhichScheduler, asking, place_options
 
 _USUAL: Final = ("name", "dialect", "state", "members", "gpus", "ahead", "age", "info")
 _EVERYWHERE: Final = ("namespace", *_USUAL)
@@ -32,18 +31,14 @@ _NODES_MOST: Final = 4
 
 
 @click.command()
-@asking_options
+@place_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
 @click.option("--ended", is_flag=True, help="Also gangs that have ended and whose pods are still there.")
 @output_option()
 @columns_option
 @click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 def ps(
-    kubeconfig: str | None,
-    context_name: str | None,
-    namespace: str | None,
-    scheduler: str,
-    server: str | None,
+    place: WhichScheduler,
     everywhere: bool,
     ended: bool,
     output: str,
@@ -60,8 +55,7 @@ def ps(
     \b
     kubectl phalanx ps -A -w
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(place) as asker:
         space = None if everywhere else asker.namespace
         usual = {"wide": _WIDE, "csv": _WIDE}.get(output, _USUAL if space else _EVERYWHERE)
         chosen = choose_columns(columns, COLUMNS, usual)

@@ -9,24 +9,19 @@ import click
 from phalanx.cli.host.gantt import choose_width, draw_rows
 from phalanx.cli.host.listing import dump as print_json
 from phalanx.cli.host.listing import output_option
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, gpus, instant, shorten
-from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.kube.kube_asking import WhichScheduler, asking, place_options
 
 _ROWS_MOST: Final = 40
 _NAME_CHARS: Final = 32
 
 
 @click.command()
-@asking_options
+@place_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
 @output_option("table", "json")
 def gantt(
-    kubeconfig: str | None,
-    context_name: str | None,
-    namespace: str | None,
-    scheduler: str,
-    server: str | None,
+    place: WhichScheduler,
     everywhere: bool,
     output: str,
 ) -> None:
@@ -35,8 +30,7 @@ def gantt(
     \b
     kubectl phalanx gantt -A
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(place) as asker:
         told = asker.get("/v1/gantt")
     if asker.namespace is not None and not everywhere:
         mine = f"{asker.namespace}/"
@@ -69,10 +63,8 @@ def draw(told: dict[str, Any]) -> list[str]:
 
 
 @click.command()
-@asking_options
-def dump(
-    kubeconfig: str | None, context_name: str | None, namespace: str | None, scheduler: str, server: str | None
-) -> None:
+@place_options
+def dump(place: WhichScheduler) -> None:
     """Print what the scheduler sees: a state that phalanx what-if loads.
 
     Gangs of all namespaces are in it, and pods of others as room that is not there.
@@ -81,7 +73,6 @@ def dump(
     kubectl phalanx dump > state.json
     phalanx what-if state.json --add-nodes 2x8
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(place) as asker:
         text = asker.raw("GET", "/v1/state").decode()
     click.echo(text, nl=False)

@@ -8,11 +8,10 @@ from typing import Any, Final
 import click
 
 from phalanx.cli.host.listing import dump, output_option, print_wrapped
-from phalanx.cli.host.talking import failing
 from phalanx.cli.host.text import clean, gpus, painted, span
-from phalanx.cli.kube.kube_asking import asking_options, find_asker
+from phalanx.cli.host.why_text import LABEL, blocker_lines, labelled, passing_lines, start_lines
+from phalanx.cli.kube.kube_asking import WhichScheduler, asking, place_options
 from phalanx.cli.kube.kube_listing import members, places
-from phalanx.cli.why_text import LABEL, blocker_lines, labelled, passing_lines, start_lines
 
 Told = dict[str, Any]
 _MEMBERS_MOST: Final = 12
@@ -21,16 +20,12 @@ _WAITS: Final = frozenset({"pending", "degraded", "infeasible", "refused"})
 
 @click.command()
 @click.argument("gang", metavar="GANG")
-@asking_options
+@place_options
 @click.option("-v", "--verbose", is_flag=True, help="All members, not only how many are where.")
 @output_option("table", "json")
 def why(
     gang: str,
-    kubeconfig: str | None,
-    context_name: str | None,
-    namespace: str | None,
-    scheduler: str,
-    server: str | None,
+    place: WhichScheduler,
     verbose: bool,
     output: str,
 ) -> None:
@@ -42,8 +37,7 @@ def why(
     kubectl phalanx why train
     kubectl phalanx why team/train-0
     """
-    with failing():
-        asker = find_asker(kubeconfig, context_name, scheduler, server, namespace)
+    with asking(place) as asker:
         told = asker.get("/v1/why", {"gang": gang, "namespace": asker.namespace})
     if output == "json":
         dump(told)

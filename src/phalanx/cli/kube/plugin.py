@@ -20,7 +20,12 @@ _SECTIONS: Final = {
 }
 
 
-@click.group(cls=VerbGroup, sections=_SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=VerbGroup,
+    sections=_SECTIONS,
+    program="kubectl phalanx",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="kubectl-phalanx")
 def main() -> None:
     """Ask the scheduler about gangs; nothing is changed by it.

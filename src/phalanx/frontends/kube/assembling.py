@@ -31,7 +31,7 @@ def assemble(key: GangKey, said: Statement, pods: Sequence[Pod], members: Sequen
         priority=_find_priority(said, live),
         preempts=(said.preemption_policy or _first_policy(live)) != _NEVER,
         scheduler=schedulers[0] if schedulers else "",
-        kill_after_s=_find_kill_after(live),
+        kill_after_s=find_kill_after(live),
         remarks=(*said.remarks, *_check_agreement(said, live, schedulers)),
     )
     return _with_roles(view)
@@ -121,7 +121,8 @@ def _first_policy(live: Sequence[Pod]) -> str:
     return next((pod.spec.preemption_policy for pod in live if pod.spec.preemption_policy), "")
 
 
-def _find_kill_after(live: Sequence[Pod]) -> int | None:
+def find_kill_after(live: Sequence[Pod]) -> int | None:
+    """After how long the last of these is gone for certain, in seconds."""
     lengths = [pod.spec.active_deadline_seconds for pod in live]
     known = [length for length in lengths if length is not None and length > 0]
     # Only if everybody has one is it certain when the last of them is gone.

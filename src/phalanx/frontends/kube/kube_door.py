@@ -20,12 +20,12 @@ _HEAD_BYTES_MAX: Final = 16_384
 #: A file of manifests; the API server takes no larger object either.
 BODY_BYTES_MAX: Final = 1 << 20
 _CHUNK_BYTES: Final = 1 << 16
-_REQUEST_S: Final = 10.0
+REQUEST_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _SEND_S: Final = 30.0
 _FAREWELL_S: Final = 2.0
 _FAREWELL_BYTES: Final = 16 << 20
-_CONNECTIONS_MOST: Final = 64
+CONNECTIONS_MOST: Final = 64
 _FIELDS_MOST: Final = 16
 
 JSON: Final = "application/json"
@@ -125,7 +125,7 @@ async def open_door(listen: str, answers: Answers) -> asyncio.Server:
         guests += 1
         try:
             with contextlib.suppress(OSError, TimeoutError):
-                reply = await _hear(reader, answers) if guests <= _CONNECTIONS_MOST else _refuse("too_many", 503)
+                reply = await _hear(reader, answers) if guests <= CONNECTIONS_MOST else _refuse("too_many", 503)
                 if reply is not None:
                     async with asyncio.timeout(_SEND_S):
                         writer.write(_write_head(reply) + reply.body)
@@ -153,7 +153,7 @@ async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | N
     """One request and its reply; None: nobody waits for one."""
     incoming = _IncomingRequest()
     try:
-        async with asyncio.timeout(_REQUEST_S):
+        async with asyncio.timeout(REQUEST_S):
             while not incoming.is_complete:
                 data = await reader.read(_CHUNK_BYTES)
                 if not data:
@@ -169,7 +169,7 @@ async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | N
     except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
         return _refuse("usage", 400, "this is no request of HTTP/1.1 that can be read")
     except TimeoutError:
-        return _refuse("usage", 408, f"the request was not complete after {_REQUEST_S:g} s")
+        return _refuse("usage", 408, f"the request was not complete after {REQUEST_S:g} s")
     async with asyncio.timeout(_ANSWER_S):
         return await answers(request)
 

@@ -211,18 +211,31 @@ class KubePlanner:
                 self.state.backdate(number, since_us)
             self._remember(Party(number, key, venture))
 
-    def seat(self, key: GangKey, name: str, members: Sequence[tuple[PodMember, Shape]], user: str) -> None:
-        """Bound already: found so when we came. Those whose node has no room for them are left to `set_others`."""
+    def seat(
+        self,
+        key: GangKey,
+        name: str,
+        members: Sequence[tuple[PodMember, Shape]],
+        *,
+        since_us: int | None = None,
+        walltime_us: int | None = None,
+    ) -> None:
+        """Bound already: found so when we came. Those whose node has no room for them are left to `set_others`.
+
+        `since_us`: since when it sits; whoever waits for its end is told by that and by how long it runs at most.
+        """
         by_shape: dict[Shape, list[PodMember]] = {}
         for member, shape in members:
             by_shape.setdefault(shape, []).append(member)
         roles = [Role(f"member-{at}", Sizes((len(some),)), shape) for at, (shape, some) in enumerate(by_shape.items())]
-        gang = Gang(name=name, roles=tuple(roles), queue=DEFAULT_QUEUE, user=user)
+        user = key.namespace
+        gang = Gang(name=name, roles=tuple(roles), queue=DEFAULT_QUEUE, user=user, walltime_us=walltime_us)
         number, _ = self.loop.submit(gang)
         party = Party(number, key, Venture(gang, tuple(map(tuple, by_shape.values()))), Stage.SEATED)
         for at, some in enumerate(by_shape.values()):
             party.seats |= {member.uid: (at, member.node) for member in some}
-        self.state.seat_running(number, self._seats_of(party), self.state.now_us)
+        start_us = self.state.now_us if since_us is None else min(since_us, self.state.now_us)
+        self.state.seat_running(number, self._seats_of(party), start_us)
         self._remember(party)
 
     def board(self, key: GangKey, gang: Gang, berths: Sequence[Berth]) -> int:

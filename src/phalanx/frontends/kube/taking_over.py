@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from phalanx.frontends.kube.assembling import find_kill_after
 from phalanx.frontends.kube.binder import Binder
 from phalanx.frontends.kube.companies import Name
 from phalanx.frontends.kube.expressing import Terrain, express_shape
 from phalanx.frontends.kube.flights import Berth, BerthFate, Flight, Word
 from phalanx.frontends.kube.gang_view import GangKey, PodMember
 from phalanx.frontends.kube.intents import IntentShelf, ShelfPlace
+from phalanx.frontends.kube.kube_clock import read_stamp_us
 from phalanx.frontends.kube.kube_planner import KubePlanner
 from phalanx.frontends.kube.mirror import Mirror, holds_seat
 from phalanx.frontends.kube.objects.pod import Pod
@@ -85,11 +87,21 @@ def _adopt(found: Findings, flying: set[str]) -> None:
             for member, shape in (fitting,)
         ]
         if members:
-            planner.seat(key, f"{key.unique}/seated", members, key.namespace)
+            since_us = max((at for pod in seated[key] if (at := find_bound_us(pod)) is not None), default=None)
+            most_s = find_kill_after(seated[key])
+            walltime_us = None if most_s is None else most_s * 1_000_000
+            planner.seat(key, f"{key.unique}/seated", members, since_us=since_us, walltime_us=walltime_us)
     for name in mirror.list_nodes():
         planner.set_others(name, mirror.sum_tenants(name, lambda uid: planner.find_party(uid) is None))
     # Everybody is looked at in the first pass.
     mirror.changes.gangs |= mirror.list_gangs()
+
+
+def find_bound_us(pod: Pod) -> int | None:
+    """When a pod got its node, as its condition tells; None if nothing does."""
+    told = (each for each in pod.status.conditions or () if (each.type, each.status) == ("PodScheduled", "True"))
+    stamps = (each.last_transition_time for each in told if each.last_transition_time)
+    return next((at for stamp in stamps if (at := read_stamp_us(stamp)) is not None), None)
 
 
 def _fit(

@@ -122,13 +122,15 @@ spec:
 def main() -> None:
     """Show gangs on a real control plane; leaves nothing behind."""
     signal.signal(signal.SIGALRM, _too_long)
+    # A shell that starts something in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     signal.alarm(LONGEST_S)
     folder = Path(tempfile.mkdtemp(prefix="phalanx-demo-kube-"))
     tether = Tether([folder])
     try:
         with ControlPlane(folder=folder / "plane") as plane:
-            _Show(plane, tether, folder).run()
+            _KubeShow(plane, tether, folder).run()
     except (DemoError, TimeoutError, ControlPlaneMissingError) as bad:
         click.echo(f"demo-kube: error: {bad}", err=True)
         raise SystemExit(1) from None
@@ -142,7 +144,7 @@ def _too_long(number: int, frame: object) -> None:
 
 
 @dataclass(slots=True)
-class _Show:
+class _KubeShow:
     plane: ControlPlane
     tether: Tether
     folder: Path

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 from phalanx.control.clone import clone_state
 from phalanx.control.state import State
@@ -20,7 +21,7 @@ from phalanx.frontends.kube.mirror import Mirror
 from phalanx.words import due
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterView:
     """The cluster and all gangs, at one instant."""
 
@@ -41,14 +42,17 @@ class ClusterView:
         """When it was taken, since the epoch."""
         return self.state.now_us
 
-    def number_of(self, key: GangKey) -> int | None:
-        """The first party of a gang that waits, else none."""
-        waiting = (number for number, (each, stage) in self.parties.items() if each == key and stage is Stage.WAITING)
-        return min(waiting, default=None)
+    @cached_property
+    def waiting(self) -> Mapping[GangKey, int]:
+        """Gangs that wait, with the first party of each."""
+        # The last that is written stays, so the highest number first.
+        listed = sorted(self.parties.items(), key=lambda each: -each[0])
+        return {key: number for number, (key, stage) in listed if stage is Stage.WAITING}
 
-    def is_flying(self, key: GangKey) -> bool:
-        """Whether some of it is being bound."""
-        return any(each == key and stage is Stage.FLYING for each, stage in self.parties.values())
+    @cached_property
+    def flying(self) -> frozenset[GangKey]:
+        """Gangs of which some members are being bound."""
+        return frozenset(key for key, stage in self.parties.values() if stage is Stage.FLYING)
 
 
 def take_picture(

@@ -27,7 +27,7 @@ from phalanx.frontends.kube.remarks import quote
 #: Questions that are worked on or wait; whoever comes then is asked to come again.
 _WAITING_MOST: Final = 8
 #: What was found is good for so many times as long as it took, within bounds.
-_GOOD_FACTOR: Final = 5
+_GOOD_FACTOR: Final = 10
 _GOOD_LEAST_S: Final = 0.2
 _GOOD_MOST_S: Final = 5.0
 _DEFAULT_NAMESPACE: Final = "default"
@@ -108,12 +108,12 @@ class Desk:
             self._found = None
             found = await self._look()
             key = find_gang(found.picture, _namespace(query), name)
-        number = found.picture.number_of(key)
+        number = found.picture.waiting.get(key)
         if number is not None and number not in found.starts:
             # Too far back for a look that is for everybody: one of its own.
             picture = self._asked.take_picture()
             key = find_gang(picture, _namespace(query), name)
-            number = picture.number_of(key)
+            number = picture.waiting.get(key)
             found = await asyncio.to_thread(look, picture, () if number is None else (number,))
         return await _encode(lambda: make_why(found, key))
 

@@ -17,7 +17,7 @@ from phalanx.frontends.kube.expressing import Venture, express_ventures
 from phalanx.frontends.kube.gang_view import GangKey, GangView
 from phalanx.frontends.kube.kube_planner import Stage
 from phalanx.frontends.kube.statuses import tell_gang, tell_word
-from phalanx.frontends.kube.translating import KubeObjects, translate_all
+from phalanx.frontends.kube.translating import KubeObjects, choose_membership, translate_all
 from phalanx.model.gang import Gang
 from phalanx.model.reason import Code
 
@@ -25,7 +25,9 @@ from phalanx.model.reason import Code
 def fit(picture: ClusterView, body: bytes, namespace: str) -> FitAnswer:
     """The answer: a row for each gang, in the order of the file's gangs."""
     read = read_manifests(body, namespace, picture.mirror.scheduler, picture.priority_by_class)
-    views = _translate(picture, read)
+    order = {choose_membership(pod).key: at for at, pod in enumerate(reversed(read.pods))}
+    # As the file has them: with thousands of pods, j-10 before j-2 would be read as an accident.
+    views = sorted(_translate(picture, read), key=lambda view: -order.get(view.key, -1))
     state, parties = clone_state(picture.state), dict(picture.parties)
     numbers: dict[GangKey, list[int]] = {}
     unsaid: dict[GangKey, GangView] = {}

@@ -37,7 +37,7 @@ _RANK = {"running": 0, "bound": 0, "binding": 0, "degraded": 0, "pending": 1, "i
 
 
 def _place(found: Looked, key: GangKey) -> int:
-    number = found.picture.number_of(key)
+    number = found.picture.waiting.get(key)
     ahead = None if number is None else found.ahead(number)
     return 0 if ahead is None else ahead.gangs
 
@@ -45,7 +45,7 @@ def _place(found: Looked, key: GangKey) -> int:
 def make_row(found: Looked, view: GangView) -> GangRow:
     """One gang."""
     picture, key = found.picture, view.key
-    number = picture.number_of(key)
+    number = picture.waiting.get(key)
     tiding = tell(found, view, number)
     state = find_state(found, view, tiding)
     waits = number is not None and state in ("pending", "degraded", "bound", "running")
@@ -83,7 +83,7 @@ def tell(found: Looked, view: GangView, number: int | None) -> Tiding:
 
 def find_state(found: Looked, view: GangView, tiding: Tiding) -> str:
     """How far it is, in one word."""
-    if found.picture.is_flying(view.key):
+    if view.key in found.picture.flying:
         return "binding"
     if view.members and not is_alive(view):
         return "ended"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from difflib import get_close_matches
+from typing import Final
 
 import msgspec
 
@@ -24,12 +26,15 @@ from phalanx.frontends.kube.statuses import tell_word
 from phalanx.frontends.kube.translating import choose_membership
 from phalanx.model.gang import Gang, Role, Sizes
 
-_NEAR_MOST = 3
-_MEMBERS_MOST = 1_000
+#: As kubectl lets people write it; which of the two it is nobody has to say here.
+_KIND: Final = re.compile(r"^(?:po|pods?|pg|podgroups?)(?:\.[a-z0-9.-]+)?/")
+_NEAR_MOST: Final = 3
+_MEMBERS_MOST: Final = 1_000
 
 
 def find_gang(picture: ClusterView, namespace: str, name: str) -> GangKey:
     """The gang that somebody means by its name, by that of one of its pods, or as `dialect:namespace/name`."""
+    name = _KIND.sub("", name)
     word, _, rest = name.partition(":")
     dialects = {each.value: each for each in Dialect}
     if rest and word in dialects:
@@ -69,7 +74,7 @@ def make_why(found: Looked, key: GangKey) -> GangWhy:
     """All about one gang."""
     picture, view = found.picture, found.picture.views[key]
     row = make_row(found, view)
-    number = picture.number_of(key)
+    number = picture.waiting.get(key)
     blockers = [ToldReason(tell_word(each, view), each.sentence, field=each.field) for each in _list_remarks(view)]
     passed: list[str] = []
     if number is not None:

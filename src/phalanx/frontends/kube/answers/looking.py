@@ -30,7 +30,7 @@ from phalanx.model.plan import Reservation
 from phalanx.model.reason import Code
 
 #: What all looks of one answer may take of a processor.
-BUDGET_S: Final = 1.0
+BUDGET_S: Final = 0.5
 _NAMED_MOST: Final = 5
 _STATED: Final = "activeDeadlineSeconds"
 

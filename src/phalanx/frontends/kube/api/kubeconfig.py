@@ -26,6 +26,10 @@ class KubeconfigError(Exception):
     """We do not know where the API server is or who we are; the text says what to do."""
 
 
+class UnknownWayError(KubeconfigError):
+    """The file is good, and asks for a way in that is not known here; kubectl knows all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
     """One server, and how to prove who we are."""
@@ -43,17 +47,13 @@ def find_access(
     kubeconfig: str | None, environment: Mapping[str, str] = os.environ, context: str | None = None
 ) -> ApiAccess:
     """By the file that is named, by $KUBECONFIG, or as the pod that this is; `context`: not the current one."""
-    if (
-        kubeconfig is None
-        and context is None
-        and "KUBERNETES_SERVICE_HOST" in environment
-        and (ACCOUNT_FOLDER / "token").exists()
-    ):
+    is_pod = "KUBERNETES_SERVICE_HOST" in environment and (ACCOUNT_FOLDER / "token").exists()
+    if is_pod and kubeconfig is None and context is None:
         return read_account(environment)
     named = kubeconfig or environment.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = Path(named) if named else Path.home() / ".kube" / "config"
     if not path.is_file():
-        raise KubeconfigError(f"there is no kubeconfig file {path}; name one: phalanx kube run --kubeconfig FILE")
+        raise KubeconfigError(f"there is no kubeconfig file {path}; name one with --kubeconfig")
     return read_kubeconfig(path, context)
 
 
@@ -77,13 +77,15 @@ def read_kubeconfig(path: Path, context: str | None = None) -> ApiAccess:
 
 
 def _read_tree(tree: Mapping[str, Any], path: Path, named: str | None) -> ApiAccess:
+    if named is not None and named not in (known := [str(each["name"]) for each in tree["contexts"]]):
+        raise KubeconfigError(f"{path} has no context {named!r}; it has {', '.join(known)}")
     context = _pick(tree, "contexts", named or str(tree["current-context"]))["context"]
     cluster = _pick(tree, "clusters", context["cluster"])["cluster"]
     user = _pick(tree, "users", context["user"])["user"] or {}
     for unknown in ("exec", "auth-provider", "username"):
         if unknown in user:
             do = "use a token or a client certificate, or run in the cluster"
-            raise KubeconfigError(f"{path} asks for the way in {unknown!r}, which is not supported; {do}")
+            raise UnknownWayError(f"{path} asks for the way in {unknown!r}, which is not supported; {do}")
     parts = urlsplit(str(cluster["server"]))
     if not parts.hostname:
         raise KubeconfigError(f"{path} names no server: {cluster['server']!r}")
