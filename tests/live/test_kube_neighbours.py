@@ -16,6 +16,7 @@ pytestmark = pytest.mark.live
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.fixture
@@ -145,6 +146,21 @@ def test_a_gang_is_spread_over_zones(plane, tmp_path):
             {**constraint, "labelSelector": {"matchLabels": {"app": "t"}}}])  # fmt: skip
         wait_until(lambda: why(plane, "t"), "its reason")
         assert bound(plane, "t") == {}
+
+
+def test_wishes_are_met_where_all_of_a_gang_can_have_them(plane, tmp_path):
+    create_zones(plane, "2x4", "1x8")
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+    prefers_b = {"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": term}]}}
+    away = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "loose"}}}
+    alone = {"podAntiAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": away}]}}
+    with running(plane, tmp_path):
+        create_gang(plane, "b", 4, affinity=prefers_b)
+        wait_bound(plane, 4, "b")
+        assert zones(plane, "b") == {"b": 4}
+        create_gang(plane, "loose", 5, affinity=alone)
+        wait_bound(plane, 5, "loose")
+        assert sorted(spread(plane, "loose").values()) == [1, 2, 2]
 
 
 def test_beside_those_who_are_there(plane, tmp_path):

@@ -200,7 +200,9 @@ class Tables:
             self.nodes.shared = True
             self.promises = {}  # they were made without naming devices, which now matter
         # From the first who asks, and then for good: whoever never asks does not pay for the count.
-        if self.nodes.presence is None and any(role.shape.names_others for role in form.roles):
+        if self.nodes.presence is None and any(
+            role.shape.names_others or role.shape.wishes_for_others for role in form.roles
+        ):
             self.nodes.count_marks()
         return self.forms.number_of(form)
 

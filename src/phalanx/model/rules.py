@@ -55,6 +55,16 @@ class Evenly:
 
 
 Rule = AtMost | Apart | Beside | Evenly
+Select = tuple[tuple[str, tuple[str, ...]], ...]  # (label, any of these values), sorted
+
+
+@dataclass(frozen=True, slots=True)
+class Rather:
+    """A wish: some nodes before others, or a rule about others that is kept as far as it can be; never a condition."""
+
+    weight: int
+    wish: Select | Rule
+
 
 #: What others have to know of a member wherever it sits: a word that it bears, or whom it keeps away (word, by).
 Mark = str | tuple[str, str]

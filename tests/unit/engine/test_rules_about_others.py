@@ -5,12 +5,12 @@ import pytest
 
 from phalanx.control.clone import clone_state
 from phalanx.engine.explain import explain
-from phalanx.engine.kernels.cuts import cut_slots, spread_out
+from phalanx.engine.kernels.cuts import cut_by_wishes, cut_slots, spread_out
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import Shape
 from phalanx.model.plan import Bind
 from phalanx.model.reason import Code
-from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Presence
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Presence, Rather
 from phalanx.policy import named
 from phalanx.testing.builders import asking, make_gang, make_nodes, make_state, seat
 from phalanx.testing.checking import schedule_checked
@@ -70,6 +70,37 @@ def test_one_after_the_other_to_where_they_are_fewest():
     found = spread_out(ZONES, shape, np.array([1, 1, 4, 4, 4]), present(w=[2]), 4)
     assert found.tolist() == [1, 1, 2, 0, 0]
     assert spread_out(ZONES, shape, np.array([1, 1, 4, 4, 4]), present(w=[2]), 5) is None
+
+
+def wished(size, *wishes, bears=(), presence=None):
+    rather = tuple(Rather(1, wish) for wish in wishes)
+    shape = Shape((("gpu", 1000),), bears=tuple(bears), rather=rather)
+    found = cut_by_wishes(ZONES, shape, FOUR, presence or present(), size)
+    return None if found is None else found.tolist()
+
+
+IN_A, IN_B = (("zone", ("a",)),), (("zone", ("b",)),)
+
+
+@pytest.mark.parametrize(
+    ("size", "wishes", "more", "slots"),
+    [
+        (8, [IN_A], {}, [4, 4, 0, 0, 0]),
+        (9, [IN_A], {}, None),
+        # The second cannot hold where the first does, and gives way; it holds where the first does not.
+        (8, [IN_A, IN_B], {}, [4, 4, 0, 0, 0]),
+        (8, [(("zone", ("c",)),), IN_B], {}, [0, 0, 4, 4, 0]),
+        (4, [Apart("zone", "w")], {"presence": present(w=[0])}, [0, 0, 4, 4, 4]),
+        (13, [Apart("zone", "w")], {"presence": present(w=[0])}, None),
+        (5, [Beside("zone", "w")], {"presence": present(w=[0])}, [4, 4, 0, 0, 0]),
+        # Not beside its own: one in each, and then a second.
+        (5, [Apart("node", "w")], {"bears": ["w"]}, [1, 1, 1, 1, 1]),
+        (6, [Apart("node", "w")], {"bears": ["w"]}, [2, 1, 1, 1, 1]),
+        (4, [Evenly("zone", "w", 1)], {"bears": ["w"], "presence": present(w=[0, 1, 1])}, [0, 0, 4, 0, 0]),
+    ],
+)
+def test_wishes_hold_for_all_members_or_are_left_out(size, wishes, more, slots):
+    assert wished(size, *wishes, **more) == slots
 
 
 def test_a_copy_of_who_is_where_goes_its_own_way():

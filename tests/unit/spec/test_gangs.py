@@ -9,7 +9,7 @@ from phalanx.control.spec.gangs import Known, parse_gang, parse_gangs
 from phalanx.control.spec.reader import parse_text
 from phalanx.control.spec.spot import Spot, spot_of
 from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
-from phalanx.model.rules import Apart, AtMost, Beside, Evenly
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Rather
 from phalanx.model.topology import Segment, Topology
 
 KNOWN = Known(queues=("research",), levels=("block", "rack"))
@@ -182,6 +182,27 @@ def test_rules_about_others_are_of_the_gang_or_of_a_role():
     assert gang.roles[1].shape.rules == (AtMost("rack", 2), Evenly("block", "db", 2))
 
 
+def test_wishes_are_sorted_by_weight():
+    gang = one(
+        """
+        name: A
+        members: 2
+        each: {gpu: 1}
+        rather:
+          - {weight: 2, select: {model: [h200, h100]}}
+          - {apart: {node: web}}
+          - {weight: 7, spread: {rack: {word: w}}}
+        """
+    )
+    assert gang.roles[0].shape.rather == (
+        *(
+            Rather(7, Evenly("rack", "w", 1)),
+            Rather(2, (("model", ("h200", "h100")),)),
+            Rather(1, Apart("node", "web")),
+        ),
+    )
+
+
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
@@ -193,6 +214,8 @@ def test_rules_about_others_are_of_the_gang_or_of_a_role():
         ("at_most: {rack: 1, block: 1}", "shares out two kinds of domains"),
         ("at_most: {rack: 1}, topology: {require: block}", "is shared out by rack"),
         ("spread: {rack: {word: w}}, topology: {segment: {size: 2, level: node}}", "is shared out by rack"),
+        ("rather: {weight: 1}", "needs exactly one of"),
+        ("rather: {weight: 0, select: {a: b}}", "weight"),
         ("bears: w, apart: {rack: w}, topology: {require: block}", "is shared out by rack"),
     ],
 )
