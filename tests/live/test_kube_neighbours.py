@@ -76,6 +76,14 @@ def test_one_pod_per_host_and_no_room_beside_siblings(plane, tmp_path):
         create_gang(plane, "a", 4, **apart("a", HOST))
         wait_bound(plane, 4, "a")
         assert set(spread(plane, "a").values()) == {1}
+        # Whoever comes for one that was lost finds the only host without a sibling.
+        lost = bound(plane, "a-2")["a-2"]
+        delete(plane, "a-2")
+        (another,) = make_pods(
+            "a-new", 1, scheduler="phalanx", native_gang="a", labels={"app": "a"}, **apart("a", HOST)
+        )
+        plane.api.create_all(PODS, [another])
+        assert wait_bound(plane, 1, "a-new") == {"a-new-0": lost}
         create_gang(plane, "b", 5, **apart("b", HOST))
         wait_until(lambda: why(plane, "b"), "its reason")
         assert why(plane, "b").startswith("Infeasible")
@@ -90,6 +98,8 @@ def test_two_gangs_keep_apart_by_zones_whoever_of_them_asks(plane, tmp_path):
         create_gang(plane, "quiet", 4)
         wait_bound(plane, 4, "quiet")
         (taken,) = zones(plane, "quiet")
+    # Another one, that has only what it finds; nobody had asked before.
+    with running(plane, tmp_path):
         # It keeps away from those who ask for nothing, and they from it when they come later.
         create_gang(plane, "loud", 4, **apart("quiet", ZONE))
         wait_bound(plane, 4, "loud")

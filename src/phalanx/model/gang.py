@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phalanx.model.rules import Apart, AtMost, Mark, Rather, Rule
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Mark, Rather, Rule
 from phalanx.model.topology import Topology
 from phalanx.model.value import value
 
@@ -71,6 +71,11 @@ class Shape:
     def names_others(self) -> bool:
         """Whether it bears words or asks about others than its own, so that somebody has to know who is where."""
         return bool(self.bears) or any(not isinstance(rule, AtMost) for rule in self.rules)
+
+    @property
+    def seeks_others(self) -> bool:
+        """Whether others who come may let it in: it is to be where they are, or where they are fewest."""
+        return any(isinstance(rule, Beside | Evenly) for rule in self.rules)
 
     @property
     def wishes_for_others(self) -> bool:

@@ -80,10 +80,11 @@ class Presence:
     nodes: int
     words: dict[str, IntArray] = field(default_factory=dict)
     away: dict[str, dict[str, IntArray]] = field(default_factory=dict)  # by word, then by what makes its domains
+    sought: bool = False  # whether anybody ever asked to be where others are: only then a start may let somebody in
 
     def copy(self) -> Presence:
         """Another that goes its own way."""
-        return Presence(self.nodes, dict(self.words), dict(self.away))
+        return Presence(self.nodes, dict(self.words), dict(self.away), self.sought)
 
     def add(self, marks: Iterable[Mark], nodes: IntArray, counts: IntArray) -> None:
         """So many more with these marks on these nodes, each of which is named once; negative: fewer."""

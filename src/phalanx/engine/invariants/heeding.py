@@ -134,7 +134,7 @@ class _Judge:
                 # Somebody of before, or of this plan; siblings that come with it are no company, unless they are the
                 # first of all, and then they are all in one domain.
                 there = self.before.in_domain(rule.word, rule.by, node) or self._strangers(rule.word, rule.by, node)
-                return there > 0 or (not self.before.total(rule.word) and self._are_first(rule, role, shape))
+                return there > 0 or (not self._others_before(rule.word) and self._are_first(rule, role, shape))
             case Evenly():
                 alone = self.moves[rule.word] == int(
                     any(rule.word in each.shape.bears for each in self.placed.gang.roles)
@@ -146,6 +146,12 @@ class _Judge:
         """How many with a mark are in the domain of a node beside the member that is judged."""
         there = self.after.in_domain(mark, by, node)
         return there - int(there > 0 and mark in shape.list_marks())
+
+    def _others_before(self, word: str) -> int:
+        """How many bore a word anywhere before the plan, without those whom it takes elsewhere."""
+        gang, held = self.placed.gang, self.placed.before.items()
+        mine = sum(count for (role, _), (count, _) in held if word in gang.roles[role].shape.bears)
+        return self.before.total(word) - mine
 
     def _strangers(self, word: str, by: str, node: int) -> int:
         """How many of other gangs bear a word in the domain of a node afterwards."""
