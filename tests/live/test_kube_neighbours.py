@@ -16,6 +16,7 @@ pytestmark = pytest.mark.live
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.fixture
@@ -75,6 +76,14 @@ def test_one_pod_per_host_and_no_room_beside_siblings(plane, tmp_path):
         create_gang(plane, "a", 4, **apart("a", HOST))
         wait_bound(plane, 4, "a")
         assert set(spread(plane, "a").values()) == {1}
+        # Whoever comes for one that was lost finds the only host without a sibling.
+        lost = bound(plane, "a-2")["a-2"]
+        delete(plane, "a-2")
+        (another,) = make_pods(
+            "a-new", 1, scheduler="phalanx", native_gang="a", labels={"app": "a"}, **apart("a", HOST)
+        )
+        plane.api.create_all(PODS, [another])
+        assert wait_bound(plane, 1, "a-new") == {"a-new-0": lost}
         create_gang(plane, "b", 5, **apart("b", HOST))
         wait_until(lambda: why(plane, "b"), "its reason")
         assert why(plane, "b").startswith("Infeasible")
@@ -89,6 +98,8 @@ def test_two_gangs_keep_apart_by_zones_whoever_of_them_asks(plane, tmp_path):
         create_gang(plane, "quiet", 4)
         wait_bound(plane, 4, "quiet")
         (taken,) = zones(plane, "quiet")
+    # Another one, that has only what it finds; nobody had asked before.
+    with running(plane, tmp_path):
         # It keeps away from those who ask for nothing, and they from it when they come later.
         create_gang(plane, "loud", 4, **apart("quiet", ZONE))
         wait_bound(plane, 4, "loud")
@@ -145,6 +156,21 @@ def test_a_gang_is_spread_over_zones(plane, tmp_path):
             {**constraint, "labelSelector": {"matchLabels": {"app": "t"}}}])  # fmt: skip
         wait_until(lambda: why(plane, "t"), "its reason")
         assert bound(plane, "t") == {}
+
+
+def test_wishes_are_met_where_all_of_a_gang_can_have_them(plane, tmp_path):
+    create_zones(plane, "2x4", "1x8")
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+    prefers_b = {"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": term}]}}
+    away = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "loose"}}}
+    alone = {"podAntiAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": away}]}}
+    with running(plane, tmp_path):
+        create_gang(plane, "b", 4, affinity=prefers_b)
+        wait_bound(plane, 4, "b")
+        assert zones(plane, "b") == {"b": 4}
+        create_gang(plane, "loose", 5, affinity=alone)
+        wait_bound(plane, 5, "loose")
+        assert sorted(spread(plane, "loose").values()) == [1, 2, 2]
 
 
 def test_beside_those_who_are_there(plane, tmp_path):

@@ -181,6 +181,7 @@ class Teller:
         presence, told = self.snapshot.presence, []
         for role in gang.roles:
             for rule in role.shape.rules:
+                # Of its own members, and of nobody else: there is nobody to count.
                 if isinstance(rule, AtMost):
                     told.append(f"at most {rule.members} on one {rule.by}")
                     continue

@@ -254,8 +254,9 @@ class Loop:
         # Whoever was repaired could not lend or grow in the plan that repaired it. What was undone is no event:
         # whoever it concerns rests first, or the same plan would be made and refused for ever.
         moved = any(isinstance(d, _CALLS_FOR_ANOTHER) and d.gang not in undone for d in plan.decisions)
+        # No end need come for that: without another pass it would wait for whatever happens next.
         # Who wants to be beside others, or as many as elsewhere, may have its place now that these have come.
-        if state.nodes.presence is not None and not moved:
+        if state.nodes.presence is not None and state.nodes.presence.sought and not moved:
             moved = any(isinstance(d, Bind) and d.gang not in undone and _bears_words(state, d) for d in plan.decisions)
         # That a gang can never run is news to whoever waited for its end, and to nobody else.
         return bool(folded.heard or folded.cancelled or moved) | (bool(state.degraded) and self._let_go())

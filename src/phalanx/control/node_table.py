@@ -87,7 +87,8 @@ class NodeTable:
 
     def count_marks(self) -> None:
         """Count who bears which word where, from those who are no gangs of ours on; those are seated anew."""
-        self.presence = Presence(len(self.up))
+        sought = self.presence is not None and self.presence.sought
+        self.presence = Presence(len(self.up), sought=sought)
         for node, marks in self.crowd_marks.items():
             self._add_marks(node, marks, 1)
 

@@ -199,9 +199,14 @@ class Tables:
         if self.forms.splits_devices(form) and not self.nodes.shared:
             self.nodes.shared = True
             self.promises = {}  # they were made without naming devices, which now matter
-        # From the first who asks, and then for good: whoever never asks does not pay for the count.
-        if self.nodes.presence is None and any(role.shape.names_others for role in form.roles):
+        # From the first who asks, and then for good: whoever never asks does not pay for the count. Nobody who runs by
+        # then bears a word, or that one would have been the first.
+        if self.nodes.presence is None and any(
+            role.shape.names_others or role.shape.wishes_for_others for role in form.roles
+        ):
             self.nodes.count_marks()
+        if self.nodes.presence is not None and any(role.shape.seeks_others for role in form.roles):
+            self.nodes.presence.sought = True
         return self.forms.number_of(form)
 
     # ------------------------------------------------------------------ timers

@@ -134,7 +134,8 @@ def _stays_refused(session: Session, turns: Turns) -> bool:
     """Whether a newcomer could not change what those before it were refused for."""
     policy, pending = session.policy, session.snapshot.pending
     # A start may let in whoever wants to be beside somebody, or as many as elsewhere.
-    if session.snapshot.presence is not None:
+    presence = session.snapshot.presence
+    if presence is not None and presence.sought:
         return False
     # Where running gangs can give something back, or turns end, time alone can let in whoever was refused.
     if session.reclaimable is not None or policy.quantum_us is not None or not keeps_order(policy):

@@ -46,7 +46,8 @@ def decide_at_once(snapshot: Snapshot, policy: Policy, gated: tuple[int, ...], *
         room = view.slots(snapshot.forms[0].roles[0].shape).total if single_form else -1
         # A newcomer that stands ahead of others may take the reservation over, and then those who were refused because
         # of it may pass. Priorities and dates are for the hints to tell (`prefilter`); other orders are not known.
-        settled = Settled(room) if not gated and keeps_order(policy) and snapshot.presence is None else None
+        sought = snapshot.presence is not None and snapshot.presence.sought
+        settled = Settled(room) if not (gated or sought) and keeps_order(policy) else None
         return Plan(infeasible=gated, settled=settled, wake_at_us=find_next_wake(snapshot, policy))
     if single_form:
         # The view was asked and not written to, so that the long way may begin with what it has cached.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phalanx.model.rules import Apart, AtMost, Mark, Rule
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Mark, Rather, Rule
 from phalanx.model.topology import Topology
 from phalanx.model.value import value
 
@@ -45,11 +45,13 @@ class Shape:
     tolerate: tuple[str, ...] = ()  # taints it accepts, sorted
     bears: tuple[str, ...] = ()  # words that rules may speak of it by, sorted
     rules: tuple[Rule, ...] = ()  # what it asks about others
+    rather: tuple[Rather, ...] = ()  # what it would like, the heaviest first
     _hash: int = field(init=False, compare=False, repr=False)  # shapes are looked up on every decision
 
     def __post_init__(self) -> None:
         """Work the hash out once."""
-        object.__setattr__(self, "_hash", hash((self.need, self.select, self.tolerate, self.bears, self.rules)))
+        parts = (self.need, self.select, self.tolerate, self.bears, self.rules, self.rather)
+        object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
         """Of everything it is."""
@@ -61,9 +63,24 @@ class Shape:
         return bool(self.bears or self.rules)
 
     @property
+    def plain(self) -> bool:
+        """Whether room, labels and taints say all there is to say of where it goes."""
+        return not (self.bears or self.rules or self.rather)
+
+    @property
     def names_others(self) -> bool:
         """Whether it bears words or asks about others than its own, so that somebody has to know who is where."""
         return bool(self.bears) or any(not isinstance(rule, AtMost) for rule in self.rules)
+
+    @property
+    def seeks_others(self) -> bool:
+        """Whether others who come may let it in: it is to be where they are, or where they are fewest."""
+        return any(isinstance(rule, Beside | Evenly) for rule in self.rules)
+
+    @property
+    def wishes_for_others(self) -> bool:
+        """Whether any of its wishes is about others, so that somebody has to know who is where."""
+        return any(not isinstance(rather.wish, tuple) for rather in self.rather)
 
     def list_marks(self) -> tuple[Mark, ...]:
         """What others have to know of it wherever it sits."""

@@ -55,6 +55,16 @@ class Evenly:
 
 
 Rule = AtMost | Apart | Beside | Evenly
+Select = tuple[tuple[str, tuple[str, ...]], ...]  # (label, any of these values), sorted
+
+
+@dataclass(frozen=True, slots=True)
+class Rather:
+    """A wish: some nodes before others, or a rule about others that is kept as far as it can be; never a condition."""
+
+    weight: int
+    wish: Select | Rule
+
 
 #: What others have to know of a member wherever it sits: a word that it bears, or whom it keeps away (word, by).
 Mark = str | tuple[str, str]
@@ -70,10 +80,11 @@ class Presence:
     nodes: int
     words: dict[str, IntArray] = field(default_factory=dict)
     away: dict[str, dict[str, IntArray]] = field(default_factory=dict)  # by word, then by what makes its domains
+    sought: bool = False  # whether anybody ever asked to be where others are: only then a start may let somebody in
 
     def copy(self) -> Presence:
         """Another that goes its own way."""
-        return Presence(self.nodes, dict(self.words), dict(self.away))
+        return Presence(self.nodes, dict(self.words), dict(self.away), self.sought)
 
     def add(self, marks: Iterable[Mark], nodes: IntArray, counts: IntArray) -> None:
         """So many more with these marks on these nodes, each of which is named once; negative: fewer."""

@@ -19,7 +19,7 @@ from phalanx.frontends.kube.expressing import (
 )
 from phalanx.frontends.kube.pod_members import make_member
 from phalanx.frontends.kube.topology_wishes import LevelNames
-from phalanx.model.rules import Apart, Beside, Evenly
+from phalanx.model.rules import Apart, Beside, Evenly, Rather
 
 LEVELS = LevelNames(("block", "rack"), {"ex/block": "block", "ex/rack": "rack"}, {})
 NO_ROOM = {"key": "spot", "value": "", "effect": "NoSchedule"}
@@ -95,7 +95,7 @@ def test_tolerations_are_the_words_of_taints_that_are_there():
 
 TERM = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
-PREFERRED = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 NAMESPACES = {**TERM, "namespaceSelector": {"matchLabels": {"tier": "ml"}}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -109,14 +109,37 @@ def about(whose, *terms):
     [
         (about("podAntiAffinity", NAMESPACES), f"spec.affinity.podAntiAffinity.{REQUIRED}"),
         (about("podAffinity", NAMESPACES), f"spec.affinity.podAffinity.{REQUIRED}"),
-        ({"topologySpreadConstraints": [SPREAD]}, "spec.topologySpreadConstraints"),
-        (affinity(preferred=[PREFERRED]), "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"),
+        (
+            {"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": NAMESPACES}]}}},
+            f"spec.affinity.podAntiAffinity.{PREFERRED}",
+        ),
     ],
 )
 def test_what_there_is_no_word_for_is_refused_by_name(spec, field):
     found, unsaid = express_ventures(view_one([pod("p0", **spec)]), make_terrain())
     assert found == ()
     assert [remark.field for remark in unsaid] == [field]
+
+
+def test_wishes_come_by_weight_and_are_no_conditions():
+    def prefer(weight, **expression):
+        return {"weight": weight, "preference": {"matchExpressions": [expression]}}
+
+    wishes = [prefer(1, key="zone", operator="In", values=["a"]), prefer(9, key="zone", operator="DoesNotExist")]
+    spec = affinity(preferred=wishes)
+    spec["affinity"]["podAntiAffinity"] = {PREFERRED: [{"weight": 5, "podAffinityTerm": TERM}]}
+    ((venture,), unsaid) = express_ventures(
+        view_one([pod("p0", **spec, topologySpreadConstraints=[SPREAD])]), make_terrain()
+    )
+    assert unsaid == ()
+    shape = venture.gang.roles[0].shape
+    assert (shape.select, shape.rules) == ((), ())
+    assert shape.rather == (
+        Rather(9, (("node", ("spot",)),)),
+        Rather(5, Apart("zone", "team: app=x")),
+        Rather(1, (("zone", ("a",)),)),
+        Rather(1, Evenly("zone", "team: all pods", 1)),
+    )
 
 
 def known(terrain, *pods):

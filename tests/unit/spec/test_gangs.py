@@ -1,5 +1,7 @@
 """What a gang in a file becomes."""
 
+import re
+
 import pytest
 
 from phalanx.control.spec.errors import BadInput
@@ -7,6 +9,7 @@ from phalanx.control.spec.gangs import Known, parse_gang, parse_gangs
 from phalanx.control.spec.reader import parse_text
 from phalanx.control.spec.spot import Spot, spot_of
 from phalanx.model.gang import After, Gang, Role, Shape, Sizes, SnapshotHabit, Together
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Rather
 from phalanx.model.topology import Segment, Topology
 
 KNOWN = Known(queues=("research",), levels=("block", "rack"))
@@ -159,3 +162,63 @@ def test_merged_keys_and_anchors_work():
     gangs = several("- &base {name: A, members: 2, each: {gpu: 1}}\n- {<<: *base, name: B}\n")
     assert [gang.name for gang in gangs] == ["A", "B"]
     assert gangs[0].roles == gangs[1].roles
+
+
+def test_rules_about_others_are_of_the_gang_or_of_a_role():
+    gang = one(
+        """
+        name: A
+        bears: [web, web]
+        at_most: {node: 1}
+        roles:
+          - {name: a, members: 2, each: {gpu: 1}, apart: {node: [db, web], block: x}, beside: {rack: cache}}
+          - {name: b, members: 2, each: {gpu: 1}, bears: db, at_most: {rack: 2}, spread: {block: {word: db, skew: 2}}}
+        """
+    )
+    assert [role.shape.bears for role in gang.roles] == [("web",), ("db",)]
+    assert gang.roles[0].shape.rules == (
+        *(AtMost("node", 1), Apart("node", "db"), Apart("node", "web"), Apart("block", "x"), Beside("rack", "cache")),
+    )
+    assert gang.roles[1].shape.rules == (AtMost("rack", 2), Evenly("block", "db", 2))
+
+
+def test_wishes_are_sorted_by_weight():
+    gang = one(
+        """
+        name: A
+        members: 2
+        each: {gpu: 1}
+        rather:
+          - {weight: 2, select: {model: [h200, h100]}}
+          - {apart: {node: web}}
+          - {weight: 7, spread: {rack: {word: w}}}
+        """
+    )
+    assert gang.roles[0].shape.rather == (
+        *(
+            Rather(7, Evenly("rack", "w", 1)),
+            Rather(2, (("model", ("h200", "h100")),)),
+            Rather(1, Apart("node", "web")),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ("at_most: {zone: 1}", "no topology level or label 'zone'"),
+        ("at_most: {node: 0}", "at_most.node"),
+        ("apart: {rack: {a: 1}}", "apart.rack"),
+        ("spread: {rack: {skew: 1}}", "word"),
+        ("spread: {rack: {word: w, skew: 0}}", "skew"),
+        ("at_most: {rack: 1, block: 1}", "shares out two kinds of domains"),
+        ("at_most: {rack: 1}, topology: {require: block}", "is shared out by rack"),
+        ("spread: {rack: {word: w}}, topology: {segment: {size: 2, level: node}}", "is shared out by rack"),
+        ("rather: {weight: 1}", "needs exactly one of"),
+        ("rather: {weight: 0, select: {a: b}}", "weight"),
+        ("bears: w, apart: {rack: w}, topology: {require: block}", "is shared out by rack"),
+    ],
+)
+def test_rules_that_mean_nothing_or_cannot_be_decided_are_refused(rules, says):
+    with pytest.raises(BadInput, match=re.escape(says)):
+        one(f"{{name: A, members: 4, each: {{gpu: 1}}, {rules}}}")

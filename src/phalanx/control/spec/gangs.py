@@ -14,13 +14,13 @@ from typing import Final
 from phalanx.control.spec.cluster import TOTAL_MAX
 from phalanx.control.spec.errors import show
 from phalanx.control.spec.quantity import member_amount
-from phalanx.control.spec.rule_keys import RULE_KEYS, check_rules, parse_bears, parse_rules
+from phalanx.control.spec.rule_keys import RULE_KEYS, check_rules, parse_bears, parse_rather, parse_rules
 from phalanx.control.spec.sizes import parse_sizes
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.control.spec.ties import check_after, complete_groups, parse_together
 from phalanx.model.gang import After, Gang, Role, Shape, SnapshotHabit
 from phalanx.model.queue import DEFAULT_QUEUE, ROOT
-from phalanx.model.rules import Rule
+from phalanx.model.rules import Rather, Rule
 from phalanx.model.topology import NODE_LEVEL, Segment, Topology
 
 GANG_KEYS: Final = (
@@ -144,8 +144,9 @@ def _parse_role(inner: Fields, gang: Fields, name: str, known: Known) -> Role:
     select = _parse_select(inner.get("select") or gang.get("select"))
     bears = parse_bears(inner.get("bears") or gang.get("bears"))
     rules = parse_rules(lambda key: inner.get(key) or gang.get(key), known.domains)
+    rather = parse_rather(inner.get("rather") or gang.get("rather"), _parse_select, known.domains)
     tolerate = _parse_tolerate(inner.get("tolerate") or gang.get("tolerate"))
-    shape = _share_shape(need, select, tolerate, bears, rules)
+    shape = _share_shape(need, select, tolerate, bears, rules, rather)
     own = inner.get("topology") if inner is not gang else None  # a flat gang's wish is kept on the gang
     topology, outer = _parse_topology(own, known.levels), _parse_topology(gang.get("topology"), known.levels)
     # Here, where both are at hand: what the gang says of all roles binds each of them.
@@ -160,9 +161,10 @@ def _share_shape(
     tolerate: tuple[str, ...],
     bears: tuple[str, ...],
     rules: tuple[Rule, ...],
+    rather: tuple[Rather, ...],
 ) -> Shape:
     # One object for what is equal: the engine looks shapes up at every step, and two objects are compared part by part.
-    return Shape(need, select, tolerate, bears, rules)
+    return Shape(need, select, tolerate, bears, rules, rather)
 
 
 def _parse_select(spot: Spot | None) -> tuple[tuple[str, tuple[str, ...]], ...]:

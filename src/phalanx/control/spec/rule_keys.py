@@ -5,19 +5,21 @@ at_most: {node: 1}           # of the role's own members
 apart: {node: [db, web]}     # where nobody bears these, nor any other of its own that bears one
 beside: {rack: cache}
 spread: {zone: {word: web, skew: 1}}
+rather: [{weight: 5, select: {model: h200}}, {weight: 1, apart: {node: web}}]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 from phalanx.control.spec.spot import Fields, Spot
 from phalanx.model.gang import Shape
-from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Rule
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Rather, Rule, Select
 from phalanx.model.topology import NODE_LEVEL
 
-RULE_KEYS: Final = ("bears", "at_most", "apart", "beside", "spread")
+RULE_KEYS: Final = ("bears", "at_most", "apart", "beside", "spread", "rather")
+_WISHES: Final = ("select", "apart", "beside", "spread")
 _SPREAD_KEYS: Final = ("word", "skew", "domains")
 
 _MOST: Final = 1_000_000
@@ -40,6 +42,23 @@ def parse_rules(get: Callable[[str], Spot | None], levels: Collection[str]) -> t
         word = fields.need("word", "{word: web, skew: 1}").text()
         rules.append(Evenly(by, word, _number(fields, "skew"), _number(fields, "domains")))
     return tuple(dict.fromkeys(rules))
+
+
+def parse_rather(
+    spot: Spot | None, parse_select: Callable[[Spot | None], Select], levels: Collection[str]
+) -> tuple[Rather, ...]:
+    """Wishes, each with its weight; the heaviest first, and of equal ones as they are written."""
+    found: list[Rather] = []
+    for item in spot.items_or_one() if spot else ():
+        fields = item.fields(("weight", *_WISHES))
+        # One wish to a weight: two under one would be met together or not at all, which nobody who writes them expects.
+        verb, weight = fields.one_verb(_WISHES), _number(fields, "weight")
+        if verb == "select":
+            found.append(Rather(weight, parse_select(fields.get("select"))))
+        else:
+            get = {verb: fields.get(verb)}.get
+            found += [Rather(weight, rule) for rule in parse_rules(get, levels)]
+    return tuple(sorted(dict.fromkeys(found), key=lambda rather: -rather.weight))
 
 
 def check_rules(spot: Spot, shape: Shape, *, confined: bool) -> None:
@@ -71,7 +90,23 @@ def rules_tree(shape: Shape) -> dict[str, Any]:
     """The same keys, written."""
     tree: dict[str, Any] = {"bears": list(shape.bears)} if shape.bears else {}
     # Numbers that are defaults as well: read back they are the same, and a dump is for machines.
-    for rule in shape.rules:
+    _write_rules(tree, shape.rules)
+    # In their order, which is part of what is asked: of equal weights the first goes first.
+    if shape.rather:
+        tree["rather"] = [_rather_tree(rather) for rather in shape.rather]
+    return tree
+
+
+def _rather_tree(rather: Rather) -> dict[str, Any]:
+    tree: dict[str, Any] = {"weight": rather.weight}
+    if isinstance(rather.wish, tuple):
+        return tree | {"select": {label: list(values) for label, values in rather.wish}}
+    _write_rules(tree, (rather.wish,))
+    return tree
+
+
+def _write_rules(tree: dict[str, Any], rules: Iterable[Rule]) -> None:
+    for rule in rules:
         match rule:
             case AtMost():
                 tree.setdefault("at_most", {})[rule.by] = rule.members
@@ -82,7 +117,6 @@ def rules_tree(shape: Shape) -> dict[str, Any]:
             case Evenly():
                 said = {"word": rule.word, "skew": rule.max_skew, "domains": rule.min_domains}
                 tree.setdefault("spread", {})[rule.by] = said
-    return tree
 
 
 def _pairs(spot: Spot | None, levels: Collection[str]) -> Iterator[tuple[str, Spot]]:

@@ -260,6 +260,8 @@ class Walk:
                 self.session.dates.protect(self.session.reclaimable)
         start_turn(self.session, self.turns, turn, offer, places, guest=guest)
         self.started[turn] = True
+        # A search gave up on a larger size, and a smaller one was found.
+        self.undecided.discard(turn)
         self.calendar.start(turn, offer, places, guest)
 
     def _make_room(self, turn: int, key: PlacementKey, *, filling: bool) -> bool:

@@ -61,9 +61,8 @@ def _find_ground(fleet: Fleet, form: Form, usable: BoolArray) -> _Ground:
         role = form.roles[0]
         need = find_need(fleet, role.shape)
         mask = need.allowed & usable
-        plain = (
-            form.open_size and not role.shape.social and role.require < 0 and role.prefer < 0 and role.segment_size <= 1
-        )
+        plain = form.open_size and role.shape.plain and role.require < 0 and role.prefer < 0
+        plain = plain and role.segment_size <= 1
         exact = plain and need.missing is None and len(need.columns) == 1
         # One kind, and no other on the nodes: else places of equal room differ by
         # what they leave of the rest (rule 15).

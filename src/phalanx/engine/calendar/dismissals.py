@@ -21,7 +21,6 @@ from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.order.turns import Turns
 from phalanx.engine.session import Session
 from phalanx.model.fleet import BoolArray, IntArray
-from phalanx.model.rules import Beside, Evenly
 
 BIG = 1 << 40
 
@@ -123,7 +122,7 @@ class Dismissals:
         """Whether somebody's start may let it in: who wants to be beside others, or as many as elsewhere."""
         # Everybody else only loses by the starts of others, as with room.
         roles = self.turns.keys[index].form.roles
-        return any(isinstance(rule, Beside | Evenly) for role in roles for rule in role.shape.rules)
+        return any(role.shape.seeks_others for role in roles)
 
     def add_levels(self) -> None:
         """Views were made for shadows."""

@@ -210,9 +210,9 @@ class Timeline:
         return None
 
     def _simple(self, form: Form) -> bool:
-        """One role, no groups, no shared devices, no rules about others: the lanes alone tell the start."""
+        """One role, no groups, no shared devices, no rules or wishes: the lanes alone tell the start."""
         role = form.roles[0]
-        return form.open_size and role.segment_size <= 1 and not (self._with_devices or role.shape.social)
+        return form.open_size and role.segment_size <= 1 and role.shape.plain and not self._with_devices
 
     def _lower_bound(self, key: PlacementKey, role: RoleForm, size: int, length_us: int) -> int:
         """Before this a role cannot start; for a simple form it is the start."""

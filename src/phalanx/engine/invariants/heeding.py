@@ -134,14 +134,24 @@ class _Judge:
                 # Somebody of before, or of this plan; siblings that come with it are no company, unless they are the
                 # first of all, and then they are all in one domain.
                 there = self.before.in_domain(rule.word, rule.by, node) or self._strangers(rule.word, rule.by, node)
-                return there > 0 or (not self.before.total(rule.word) and self._are_first(rule, role, shape))
+                return there > 0 or (not self._others_before(rule.word) and self._are_first(rule, role, shape))
             case Evenly():
-                return self.moves[rule.word] != 1 or self._is_even(shape, rule, node)
+                alone = self.moves[rule.word] == int(
+                    any(rule.word in each.shape.bears for each in self.placed.gang.roles)
+                )
+                # Nor of whoever leaves one place for another: it was even with those whom it is about to take along.
+                return not alone or bool(self.placed.before) or self._is_even(shape, rule, node)
 
     def _others(self, mark: Mark, by: str, shape: Shape, node: int) -> int:
         """How many with a mark are in the domain of a node beside the member that is judged."""
         there = self.after.in_domain(mark, by, node)
         return there - int(there > 0 and mark in shape.list_marks())
+
+    def _others_before(self, word: str) -> int:
+        """How many bore a word anywhere before the plan, without those whom it takes elsewhere."""
+        gang, held = self.placed.gang, self.placed.before.items()
+        mine = sum(count for (role, _), (count, _) in held if word in gang.roles[role].shape.bears)
+        return self.before.total(word) - mine
 
     def _strangers(self, word: str, by: str, node: int) -> int:
         """How many of other gangs bear a word in the domain of a node afterwards."""
@@ -149,8 +159,14 @@ class _Judge:
         return self.after.in_domain(word, by, node) - sum(self._siblings(role, by, node) for role in roles)
 
     def _are_first(self, rule: Beside, role: int, shape: Shape) -> bool:
-        domains = {_domain(self.snapshot.fleet, rule.by, node) for at, node in self.placed.gained if at == role}
-        return rule.word in shape.bears and len(domains) == 1 and None not in domains
+        nodes = (node for at, node in self.placed.gained if at == role)
+        # In one domain they came first; in others they may sit beside whoever came with the same plan.
+        alone = {
+            _domain(self.snapshot.fleet, rule.by, node)
+            for node in nodes
+            if not self._strangers(rule.word, rule.by, node)
+        }
+        return rule.word in shape.bears and len(alone) == 1 and None not in alone
 
     def _siblings(self, role: int, by: str, node: int) -> int:
         fleet, here = self.snapshot.fleet, _domain(self.snapshot.fleet, by, node)

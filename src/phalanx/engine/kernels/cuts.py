@@ -11,13 +11,13 @@ the answer is what can ever be, and a no is for good.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from phalanx.model.fleet import BoolArray, Domains, Fleet, IntArray
 from phalanx.model.gang import Shape
-from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Presence
+from phalanx.model.rules import Apart, AtMost, Beside, Evenly, Presence, Rather
 
 
 def cut_slots(
@@ -107,6 +107,36 @@ def _cut_to(fleet: Fleet, slots: IntArray, domains: Domains, most: IntArray) -> 
     cut = slots.copy()
     cut[order] = np.clip(left, 0, slots[order])
     return cut
+
+
+def cut_by_wishes(fleet: Fleet, shape: Shape, slots: IntArray, presence: Presence | None, size: int) -> IntArray | None:
+    """The slots that its wishes leave to so many members; None if they leave all, or none of them can be met."""
+    left = slots
+    # The heaviest first, and each only if all members find a place where it holds, beside those that were met before.
+    for rather in shape.rather:
+        wished = _cut_by_wish(fleet, shape, left, presence, rather, size)
+        if wished is not None and int(wished.sum()) >= size:
+            left = wished
+    return None if left is slots else left
+
+
+def _cut_by_wish(
+    fleet: Fleet, shape: Shape, slots: IntArray, presence: Presence | None, rather: Rather, size: int
+) -> IntArray | None:
+    wish = rather.wish
+    if isinstance(wish, tuple):
+        return slots * fleet.allowed(wish, shape.tolerate)
+    if isinstance(wish, Apart) and wish.word in shape.bears:
+        # Rather not where its own are: as few in each domain as can be, which is one if there are as many domains.
+        wish = Evenly(wish.by, wish.word, _AS_MANY_AS_NEED_BE)
+    if isinstance(wish, Evenly):
+        even = replace(wish, max_skew=_AS_MANY_AS_NEED_BE)
+        return None if presence is None else spread_out(fleet, replace(shape, rules=(even,)), slots, presence, size)
+    return cut_slots(fleet, replace(shape, rules=(wish,)), slots, presence)
+
+
+#: A skew that nobody is ever above: only the order of domains is left of the rule.
+_AS_MANY_AS_NEED_BE = 1 << 40
 
 
 # ------------------------------------------------------------------ evenly

@@ -81,6 +81,9 @@ class RoomFinder:
         """A way in for a gang that found no free place; `filling`: a reservation is ahead of it."""
         if not self.reach.has(turn, filling=filling):  # most searches end here
             return None
+        # Who makes way may be whom it wants to be beside, and whoever leaves changes where they are fewest.
+        if any(role.shape.seeks_others for role in key.form.roles):
+            return None
         # The least size: nobody gives anything up so that somebody else starts with surplus (rule 8).
         offer = list_offers(self.session, self.turns, turn)[-1]
         # Without a stated length nothing proves an end, so it stays for ever as far as

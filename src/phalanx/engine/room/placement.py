@@ -17,7 +17,7 @@ from itertools import product
 
 import numpy as np
 
-from phalanx.engine.kernels.cuts import cut_slots, spread_out
+from phalanx.engine.kernels.cuts import cut_by_wishes, cut_slots, spread_out
 from phalanx.engine.kernels.fill import Company, SlotRoom, choose_nodes, compute_capability
 from phalanx.engine.kernels.slots import Need
 from phalanx.engine.room.packing import BudgetSpent, PackingProblem, Part, Search, pack_devices
@@ -165,11 +165,25 @@ def place_role(view: View, wish: Wish, role: RoleForm, size: int, index: int, in
     if row.need.social and (row := _heed_others(view, wish, row, size, inside)).total < size:
         return None
     first = None if wish.first is None else wish.first(role)
-    chosen = choose_nodes(make_room(view, row, first, inside), role, size)
+    chosen = _choose_as_wished(view, row, role, size, first, inside) if row.need.shape.rather else None
+    if chosen is None:
+        chosen = choose_nodes(make_room(view, row, first, inside), role, size)
     if chosen is None:
         return None
     nodes, counts = chosen
     return Seats(index, nodes, counts, view.take(row.need, nodes, counts), size)
+
+
+def _choose_as_wished(
+    view: View, row: SlotRow, role: RoleForm, size: int, first: IntArray | None, inside: BoolArray | None
+) -> tuple[IntArray, IntArray] | None:
+    """Nodes where wishes hold; None if none does, or there it does not fit as it has to."""
+    slots = row.slots if inside is None else row.slots * inside
+    left = cut_by_wishes(view.fleet, row.need.shape, slots, view.presence, size)
+    if left is None:
+        return None
+    wished = SlotRow(row.need, row.mask, left, int(np.add.reduce(left)), row.seen)
+    return choose_nodes(make_room(view, wished, first, None), role, size)
 
 
 def _heed_others(view: View, wish: Wish, row: SlotRow, size: int, inside: BoolArray | None) -> SlotRow:

@@ -15,7 +15,7 @@ from phalanx.frontends.kube.companies import Companies, Name, name_company, name
 from phalanx.frontends.kube.constraints import PodShape
 from phalanx.frontends.kube.gang_groups import together_word
 from phalanx.frontends.kube.gang_view import GangView, PodMember
-from phalanx.frontends.kube.neighbours import EvenSpread, NeighbourRule, NotWhere, OnlyWhere
+from phalanx.frontends.kube.neighbours import EvenSpread, NeighbourRule, NotWhere, OnlyWhere, selects_namespaces
 from phalanx.frontends.kube.node_rules import AllOf, AnyOf, NodeRules
 from phalanx.frontends.kube.objects.node import NodeObject, Taint
 from phalanx.frontends.kube.quantities import engine_amount
@@ -27,14 +27,13 @@ from phalanx.frontends.kube.topology_wishes import LevelNames, name_levels
 from phalanx.model.fleet import Node
 from phalanx.model.gang import Gang, Role, Shape, Sizes, Together
 from phalanx.model.queue import DEFAULT_QUEUE
-from phalanx.model.rules import Apart, Beside, Evenly, Mark, Rule
+from phalanx.model.rules import Apart, Beside, Evenly, Mark, Rather, Rule, Select
 from phalanx.model.topology import NODE_LEVEL, Topology
 
 #: The label by which pods say one per host.
 HOST_LABEL: Final = "kubernetes.io/hostname"
 
 _Part = tuple[str, Shape, tuple[PodMember, ...]]  # members of one shape, by the name of their role
-Select = tuple[tuple[str, tuple[str, ...]], ...]
 
 #: Kinds that a node is not bought for; whatever else it has comes first, and ties between places are broken by it.
 _COMMON_KINDS: Final = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -103,8 +102,16 @@ def express_shape(shape: PodShape, terrain: Terrain, name: Name) -> tuple[Shape,
         tolerate=tolerated_words(shape.constraints.tolerations, terrain.taints),
         bears=tuple(sorted({*bears, *terrain.companies.list_words(name)})),
         rules=tuple(dict.fromkeys(rules)),
+        rather=_list_wishes(shape, terrain),
     )
     return said, (*_tell_unsaid(shape), *_tell_undecided(said))
+
+
+def _list_wishes(shape: PodShape, terrain: Terrain) -> tuple[Rather, ...]:
+    nodes, neighbours = shape.constraints.nodes, shape.constraints.neighbours
+    found = [Rather(weight, _select(NodeRules(((term,),)), terrain)) for weight, term in nodes.rather]
+    found += [Rather(wish.weight, express_rule(wish.rule, terrain)) for wish in neighbours.rather]
+    return tuple(sorted(dict.fromkeys(found), key=lambda rather: -rather.weight))
 
 
 def express_marks(shape: PodShape | None, terrain: Terrain, name: Name) -> tuple[Mark, ...]:
@@ -170,20 +177,19 @@ def _is_plain(term: AllOf, terrain: Terrain) -> bool:
 
 def names_nodes(shape: PodShape) -> bool:
     """Whether it has to be expressed anew when a node changes its labels."""
-    return any(len(rule) != 1 or not _is_plain(rule[0], Terrain()) for rule in shape.constraints.nodes.must)
+    rules = shape.constraints.nodes
+    wanted = (*rules.must, *((term,) for _, term in rules.rather))
+    return any(len(rule) != 1 or not _is_plain(rule[0], Terrain()) for rule in wanted)
 
 
 def _tell_unsaid(shape: PodShape) -> Iterable[Remark]:
     do = "leave it out, or leave the pod to another scheduler"
-    if shape.constraints.nodes.rather:
-        field_ = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
-        yield Unsupported(field_, "prefers some nodes", do)
     for rule in shape.constraints.neighbours.must:
-        selector = rule.company.namespace_selector
-        if selector is not None and selector.expressions:
+        if selects_namespaces(rule.company):
             yield Unsupported(_field_of(rule, "required"), "selects namespaces by their labels", do)
     for wish in shape.constraints.neighbours.rather:
-        yield Unsupported(_field_of(wish.rule, "preferred"), "is about other pods", do)
+        if selects_namespaces(wish.rule.company):
+            yield Unsupported(_field_of(wish.rule, "preferred"), "selects namespaces by their labels", do)
 
 
 def _tell_undecided(shape: Shape) -> Iterable[Remark]:

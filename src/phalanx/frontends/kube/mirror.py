@@ -227,7 +227,7 @@ class Mirror:
             self.companies.forget(name)
         else:
             shape = find_asking(self, pod)
-            rules = () if shape is None else shape.constraints.neighbours.must
+            rules = [] if shape is None else shape.constraints.neighbours.list_rules()
             asked = [rule.company for rule in rules if not selects_namespaces(rule.company)]
             self.companies.note(name, pod.metadata.labels, asked, () if shape is None else shape.demand.ports)
         for other in self.companies.hand_over():

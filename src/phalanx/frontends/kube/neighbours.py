@@ -83,7 +83,7 @@ NeighbourRule = NotWhere | OnlyWhere | EvenSpread
 
 
 @dataclass(frozen=True, slots=True)
-class Rather:
+class Softly:
     """A rule that is a wish, and what it is worth."""
 
     weight: int
@@ -95,14 +95,18 @@ class Neighbours:
     """All that a pod asks about others."""
 
     must: tuple[NeighbourRule, ...] = ()
-    rather: tuple[Rather, ...] = ()
+    rather: tuple[Softly, ...] = ()
+
+    def list_rules(self) -> list[NeighbourRule]:
+        """All of them, conditions and wishes."""
+        return [*self.must, *(wish.rule for wish in self.rather)]
 
 
 def find_neighbours(pod: Pod, namespace_labels: Labels, remarks: list[Remark]) -> Neighbours:
     """Affinity, anti-affinity and spread of a pod; the labels are those of its namespace."""
     asking = _Asking(pod, namespace_labels or {}, remarks)
     must: list[NeighbourRule] = []
-    rather: list[Rather] = []
+    rather: list[Softly] = []
     affinity = pod.spec.affinity
     near = affinity.pod_affinity if affinity else None
     away = affinity.pod_anti_affinity if affinity else None
@@ -113,7 +117,7 @@ def find_neighbours(pod: Pod, namespace_labels: Labels, remarks: list[Remark]) -
         for index, wish in enumerate(near.preferred or ()):
             where = f"{path}.{_PREFERRED}[{index}]"
             check_weight(wish.weight, where, remarks)
-            rather.append(Rather(wish.weight, _find_near(asking, wish.pod_affinity_term, where)))
+            rather.append(Softly(wish.weight, _find_near(asking, wish.pod_affinity_term, where)))
     if away is not None:
         path = "spec.affinity.podAntiAffinity"
         for index, term in enumerate(away.required or ()):
@@ -122,11 +126,11 @@ def find_neighbours(pod: Pod, namespace_labels: Labels, remarks: list[Remark]) -
             where = f"{path}.{_PREFERRED}[{index}]"
             check_weight(wish.weight, where, remarks)
             key, company = _find_company(asking, wish.pod_affinity_term, where)
-            rather.append(Rather(wish.weight, NotWhere(key, company)))
+            rather.append(Softly(wish.weight, NotWhere(key, company)))
     for index, constraint in enumerate(pod.spec.topology_spread_constraints or ()):
         spread = _find_spread(asking, constraint, f"spec.topologySpreadConstraints[{index}]")
         if constraint.when_unsatisfiable == "ScheduleAnyway":
-            rather.append(Rather(1, spread))
+            rather.append(Softly(1, spread))
         else:
             must.append(spread)
     return Neighbours(tuple(must), tuple(rather))
