@@ -74,7 +74,7 @@ class Controller:
         self.planner: KubePlanner | None = None
         self.terrain = Terrain(levels=settings.levels)
         self.views: dict[GangKey, GangView] = {}
-        self._aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
+        self.aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
         self._deferred: set[GangKey] = set()  # those of them of which something changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._flights: set[asyncio.Task[None]] = set()  # of them those that bind a gang
@@ -211,7 +211,7 @@ class Controller:
         for name in sorted(changes.tenants | changes.nodes):
             planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
         for key in self._look_at(keys):
-            if self._aloft[key]:
+            if self.aloft[key]:
                 self._deferred.add(key)
             else:
                 self._settle(key)
@@ -292,7 +292,7 @@ class Controller:
 
     def _fly(self, numbers: Sequence[int], flight: Flight, flying: Coroutine[Any, Any, Judgement]) -> None:
         # At once and not when the task has its turn: until it has landed, nobody else decides about its pods.
-        self._aloft.update(flight.keys)
+        self.aloft.update(flight.keys)
         task = self._spawn(self._fly_along(numbers, flight, flying))
         self._flights.add(task)
         task.add_done_callback(self._flights.discard)
@@ -304,7 +304,7 @@ class Controller:
         judged = await flying
         took_ms = (self._clock.now_us() - began_us) // 1_000
         planner.at(self._clock.now_us())
-        self._aloft.subtract(flight.keys)
+        self.aloft.subtract(flight.keys)
         keys = set(flight.keys)
         if judged.course is Course.LAND:
             for number in numbers:
