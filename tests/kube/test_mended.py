@@ -1,0 +1,124 @@
+"""Days in the life of a cluster on which the scheduler once did the wrong thing, found by trials and told by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from phalanx.frontends.kube.kube_settings import KubeSettings
+from phalanx.testing.controlplane.fake_nodes import make_native_gang, make_nodes, make_pods
+from phalanx.testing.kube.cluster_people import ClusterPeople, WantedGang
+from phalanx.testing.kube.fake_server import CallFate
+from phalanx.testing.kube.kube_world import NODES, PODS, KubeWorld
+from phalanx.testing.kube.kubelets import Kubelets
+
+S = 1_000_000
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/sched/leases/phalanx"
+
+
+@pytest.fixture
+def world():
+    with KubeWorld(KubeSettings(bind_deadline_s=4.0, leader_election=False, namespace="sched")) as made:
+        yield made
+        assert made.errors == []
+
+
+@pytest.fixture
+def elected():
+    with KubeWorld(KubeSettings(bind_deadline_s=4.0, namespace="sched")) as made:
+        yield made
+        assert made.errors == []
+
+
+def add_gang(world, name, size, **spec):
+    world.create(GROUPS, [make_native_gang(name, size)])
+    world.create(PODS, make_pods(name, size, scheduler="phalanx", native_gang=name, **spec))
+
+
+def bound(world, prefix=""):
+    return {
+        pod["metadata"]["name"]
+        for pod in world.list("pods")
+        if pod["spec"].get("nodeName") and pod["metadata"]["name"].startswith(prefix)
+    }
+
+
+def set_room(world, node, gpus):
+    world.ask("PATCH", f"{NODES}/{node}/status", {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}})
+
+
+def die_at(world, place, count):
+    """A replica dies when so many pods of a gang are bound."""
+    asked = []
+
+    def find_fate(call):
+        if call.path.endswith("/binding"):
+            asked.append(call)
+        return CallFate(vanishes="there" if call.path.endswith("/binding") and len(asked) > count else "")
+
+    world.server.fate = find_fate
+    world.boot(place)
+    world.run_until(S)
+    assert len(bound(world)) == count
+    world.kill(world.replicas[place])
+    world.server.fate = lambda call: CallFate()
+
+
+def say(world, pod, phase):
+    world.ask("PATCH", f"{PODS}/{pod}/status", {"status": {"phase": phase}})
+
+
+def reasons(world, prefix):
+    return {
+        condition.get("reason")
+        for pod in world.list("pods")
+        if pod["metadata"]["name"].startswith(prefix)
+        for condition in pod["status"].get("conditions", ())
+        if condition["type"] == "PodScheduled"
+    }
+
+
+# ---- what is written down
+
+
+def test_a_place_for_plans_that_somebody_deleted_is_made_anew(world):
+    world.create(NODES, make_nodes("1x8"))
+    world.boot("a")
+    world.run_until(S)
+    for tree in world.list("configmaps"):
+        world.ask("DELETE", f"/api/v1/namespaces/sched/configmaps/{tree['metadata']['name']}")
+    add_gang(world, "g", 4)
+    world.run_until(3 * S)
+    assert len(bound(world)) == 4
+
+
+def test_the_count_of_epochs_goes_on_where_the_lease_was_deleted(elected):
+    elected.boot("a")
+    elected.run_until(S)
+    elected.kill(elected.replicas["a"])
+    elected.ask("DELETE", LEASE)
+    elected.boot("a")
+    elected.run_until(3 * S)
+    assert elected.list("leases.coordination.k8s.io")[0]["spec"]["leaseTransitions"] == 1
+    assert {tree["data"]["epoch"] for tree in elected.list("configmaps")} == {"2"}
+
+
+def test_a_restart_without_an_election_keeps_out_the_last_words_of_the_one_before(world):
+    for _ in range(2):
+        world.boot("a")
+        world.run_until(world.now_us + S)
+        world.kill(world.replicas["a"])
+    assert {tree["data"]["epoch"] for tree in world.list("configmaps")} == {"1"}
+
+
+def test_nobody_leads_at_once_when_a_lease_disappears(elected):
+    elected.boot("a")
+    elected.run_until(S)
+    elected.boot("bb")
+    elected.run_until(3 * S)
+    elected.replicas["a"].life.asleep = True
+    elected.ask("DELETE", LEASE)
+    elected.run_until(10 * S)
+    assert [each.place for each in elected.find_leaders()] == ["a"], "it does not know yet, and may bind"
+    elected.run_until(25 * S)
+    assert "bb" in [each.place for each in elected.find_leaders()]
