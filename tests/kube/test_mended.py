@@ -122,3 +122,53 @@ def test_nobody_leads_at_once_when_a_lease_disappears(elected):
     assert [each.place for each in elected.find_leaders()] == ["a"], "it does not know yet, and may bind"
     elected.run_until(25 * S)
     assert "bb" in [each.place for each in elected.find_leaders()]
+
+
+# ---- what is taken back
+
+
+def test_what_was_evicted_is_no_part_of_a_gang_any_more(world):
+    """The rest of it started by itself in the moment before the watch told of the evictions."""
+    world.create(NODES, make_nodes("1x4"))
+    add_gang(world, "g", 4)
+    die_at(world, "a", 2)
+    waiting = min({pod["metadata"]["name"] for pod in world.list("pods")} - bound(world))
+    world.ask("DELETE", f"{PODS}/{waiting}")
+    (another,) = [
+        pod for pod in make_pods("g", 4, scheduler="phalanx", native_gang="g") if pod["metadata"]["name"] == waiting
+    ]
+    world.create(PODS, [another])
+    world.server.lag_us = lambda user: 2 * S  # of what a watch tells
+    world.boot("a")
+    world.run_until(9 * S)
+    left = [pod for pod in world.list("pods") if "deletionTimestamp" not in pod["metadata"]]
+    assert [pod["spec"].get("nodeName") for pod in left] == [None, None]
+
+
+def test_what_has_ended_is_not_evicted_with_the_others(world):
+    world.create(NODES, make_nodes("1x4"))
+    add_gang(world, "g", 4)
+    die_at(world, "a", 2)
+    done, running = sorted(bound(world))
+    say(world, done, "Succeeded")
+    set_room(world, "node-0", 2)
+    world.boot("a")
+    world.run_until(3 * S)
+    left = {pod["metadata"]["name"]: pod["metadata"].get("deletionTimestamp") for pod in world.list("pods")}
+    assert left[done] is None
+    assert left[running] is not None
+
+
+def test_seats_of_those_who_ended_while_nobody_led_are_free(world):
+    world.create(NODES, make_nodes("1x4"))
+    add_gang(world, "g", 4)
+    die_at(world, "a", 3)
+    for name in bound(world):
+        say(world, name, "Succeeded")
+    world.boot("a")
+    world.run_until(3 * S)
+    for pod in world.list("pods"):
+        say(world, pod["metadata"]["name"], "Succeeded")
+    add_gang(world, "h", 4)
+    world.run_until(6 * S)
+    assert len(bound(world, "h")) == 4

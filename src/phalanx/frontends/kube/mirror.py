@@ -136,11 +136,14 @@ class Mirror:
         self.groups: dict[Dialect, KindSight[NativePodGroup | PluginsPodGroup | VolcanoPodGroup]] = {
             dialect: KindSight(self._group_taker(dialect), on_change) for dialect in GROUPS
         }
+        one_each = (self.pods, self.nodes, self.priorities, self.claims, self.volumes, self.storage)
+        self._sights: tuple[KindSight[Any], ...] = (*one_each, *self.groups.values())
         self._names_by_gang: dict[GangKey, set[Name]] = {}
         self._gang_by_name: dict[Name, GangKey] = {}
         self._members: dict[str, tuple[str, PodMember]] = {}  # by uid: the version that was read, and what was read
         self._tenants: dict[str, dict[str, Name]] = {}  # by node: who is on it, by uid
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
+        self._leaving: set[str] = set()  # uids: evicted by us, and not yet told
         self._amounts: dict[str, tuple[str, dict[str, int]]] = {}  # of bound pods by uid, with the version
         self._surrounding: Surrounding | None = None
 
@@ -149,8 +152,12 @@ class Mirror:
     @property
     def is_synced(self) -> bool:
         """Whether everything has been listed once."""
-        sights: list[KindSight[Any]] = [self.pods, self.nodes, self.priorities, self.claims, self.volumes, self.storage]
-        return all(each.is_synced for each in (*sights, *self.groups.values()))
+        return all(each.is_synced for each in self._sights)
+
+    def unsync(self) -> None:
+        """What is here may be old; everything is to be listed once more."""
+        for each in self._sights:
+            each.is_synced = False
 
     def list_gangs(self) -> set[GangKey]:
         """Every gang of which there is something."""
@@ -245,6 +252,15 @@ class Mirror:
         self.pods.objects[name] = _at(pod, node)
         self._take_pod(name, pod, pod)
 
+    def assume_leaving(self, name: Name, uid: str) -> None:
+        """It is being deleted: the server said so, and the watch will."""
+        pod = self.find_pod(name)
+        if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
+            return
+        self._leaving.add(uid)
+        self.pods.objects[name] = _leaving(pod)
+        self._take_pod(name, pod, pod)
+
     # ---- what reflectors tell
 
     def _take_pod(self, name: Name, old: Pod | Unreadable | None, new: Pod | Unreadable | None) -> None:
@@ -256,10 +272,11 @@ class Mirror:
             if not is_same:
                 self._members.pop(old.metadata.uid, None)
                 self._assumed.pop(old.metadata.uid, None)
+                self._leaving.discard(old.metadata.uid)
                 self._amounts.pop(old.metadata.uid, None)
         key = None
         if isinstance(new, Pod):
-            key = self._find_key(new)
+            key = _find_key(new, self.scheduler)
             if holds_seat(new):
                 self._tenants.setdefault(new.spec.node_name, {})[new.metadata.uid] = name
                 self.changes.tenants.add(new.spec.node_name)
@@ -269,14 +286,17 @@ class Mirror:
         self._on_change()
 
     def _with_assumed(self, name: Name, pod: Pod) -> Pod:
-        node = self._assumed.get(pod.metadata.uid)
-        if node is None:
-            return pod
-        if pod.spec.node_name:
-            del self._assumed[pod.metadata.uid]
-            return pod
-        # Older than the binding: a status that somebody wrote in between.
-        pod = self.pods.objects[name] = _at(pod, node)
+        uid = pod.metadata.uid
+        node = self._assumed.get(uid)
+        if node is not None and pod.spec.node_name:
+            del self._assumed[uid]
+        elif node is not None:
+            # Older than the binding: a status that somebody wrote in between.
+            pod = self.pods.objects[name] = _at(pod, node)
+        if uid in self._leaving and pod.metadata.deletion_timestamp is not None:
+            self._leaving.discard(uid)
+        elif uid in self._leaving:
+            pod = self.pods.objects[name] = _leaving(pod)
         return pod
 
     def _leave(self, old: Pod, *, is_same: bool) -> None:
@@ -287,13 +307,6 @@ class Mirror:
                 del self._tenants[old.spec.node_name]
         if not is_same:
             self.changes.gone.append(old.metadata.uid)
-
-    def _find_key(self, pod: Pod) -> GangKey | None:
-        key = choose_membership(pod).key
-        # Single pods of others are none of our affair, but for the room that they take.
-        if key.dialect is Dialect.PLAIN and pod.spec.scheduler_name != self.scheduler:
-            return None
-        return key
 
     def _join(self, name: Name, key: GangKey | None) -> None:
         before = self._gang_by_name.get(name)
@@ -348,9 +361,22 @@ class Mirror:
         return take
 
 
+def _find_key(pod: Pod, scheduler: str) -> GangKey | None:
+    key = choose_membership(pod).key
+    # Single pods of others are none of our affair, but for the room that they take.
+    if key.dialect is Dialect.PLAIN and pod.spec.scheduler_name != scheduler:
+        return None
+    return key
+
+
 def holds_seat(pod: Pod) -> bool:
     """Whether it takes room of a node: bound, and not at its end. One that is being deleted still does."""
-    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
+    return bool(pod.spec.node_name) and not has_ended(pod)
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether nothing of it runs any more, well or badly."""
+    return pod.status.phase in _ENDED
 
 
 def amounts_of(pod: Pod) -> dict[str, int]:
@@ -368,8 +394,13 @@ def _says(node: NodeObject) -> tuple[object, ...]:
 
 
 def _version(pod: Pod) -> str:
-    return f"{pod.metadata.resource_version}@{pod.spec.node_name}"
+    return f"{pod.metadata.resource_version}@{pod.spec.node_name}@{pod.metadata.deletion_timestamp or ''}"
 
 
 def _at(pod: Pod, node: str) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _leaving(pod: Pod) -> Pod:
+    # Since when is the server's to say; here it is only whether.
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp="assumed"))
