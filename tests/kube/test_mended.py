@@ -172,3 +172,42 @@ def test_seats_of_those_who_ended_while_nobody_led_are_free(world):
     add_gang(world, "h", 4)
     world.run_until(6 * S)
     assert len(bound(world, "h")) == 4
+
+
+# ---- what is seen
+
+
+def test_who_begins_to_lead_looks_at_everything_again(elected):
+    """A follower's watch had been silent, and it bound a gang where it had last seen room."""
+    elected.create(NODES, make_nodes("1x4"))
+    elected.ask("PATCH", f"{NODES}/node-0", {"spec": {"unschedulable": True}})
+    add_gang(elected, "h", 4)
+    elected.boot("a")
+    elected.run_until(S)
+    elected.boot("bb")
+    elected.run_until(8 * S)
+    for watch in elected.server.watches:
+        watch.stalled = watch.user.startswith("bb") and watch.kind.id == "pods"
+    elected.create(PODS, make_pods("other", 4, scheduler="somebody", nodeName="node-0"))
+    elected.ask("PATCH", f"{NODES}/node-0", {"spec": {"unschedulable": None}})
+    elected.kill(elected.replicas["a"])
+    elected.run_until(40 * S)
+    assert elected.replicas["bb"].is_leading
+    assert bound(elected, "h") == set()
+
+
+def test_room_that_a_node_lost_is_not_given_away_when_its_pods_end(world):
+    world.create(NODES, make_nodes("1x4"))
+    add_gang(world, "g", 4)
+    world.boot("a")
+    world.run_until(S)
+    set_room(world, "node-0", 1)
+    world.run_until(2 * S)
+    for name in bound(world):
+        say(world, name, "Succeeded")
+    add_gang(world, "h", 2)
+    world.run_until(5 * S)
+    assert bound(world, "h") == set()
+    set_room(world, "node-0", 2)
+    world.run_until(8 * S)
+    assert len(bound(world, "h")) == 2

@@ -42,6 +42,8 @@ from phalanx.frontends.kube.surveying import MirrorSurveyor
 from phalanx.frontends.kube.taking_over import Findings, take_over
 
 _CLEAR_AFTER_S: Final = 2.0
+#: Who has followed for longer than this before it leads looks at everything again.
+_FRESH_US: Final = 5_000_000
 _TELL_GAP_S: Final = 0.2
 #: How many times as long as working out reasons takes nobody works them out again.
 _TELL_PART: Final = 10
@@ -78,6 +80,7 @@ class Controller:
         self._deferred: set[GangKey] = set()  # those of them of which something changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._flights: set[asyncio.Task[None]] = set()  # of them those that bind a gang
+        self._reflecting: list[asyncio.Task[None]] = []  # of them those that keep sight
         self._failed: asyncio.Future[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self.is_leading = False
@@ -128,7 +131,7 @@ class Controller:
         ]
         for kind, sight in pairs:
             reflector: Reflector[Any] = Reflector(self.api, kind, sight, self._tell_kind)
-            self._spawn(reflector.run())
+            self._reflecting.append(self._spawn(reflector.run()))
 
     def _tell_kind(self, kind: str, word: str, says: str) -> None:
         self._wake.set()
@@ -147,14 +150,29 @@ class Controller:
         if bad is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(bad)
 
-    async def _work(self) -> None:
+    async def _see_all(self) -> None:
         while not self.mirror.is_synced:
             self._wake.clear()
             await self._wake.wait()
+
+    async def _see_anew(self) -> None:
+        """List everything once more: a watch may have been silent for two minutes before anybody notices."""
+        for task in self._reflecting:
+            task.cancel()
+        self._reflecting.clear()
+        self.mirror.unsync()
+        self._start_reflectors()
+        await self._see_all()
+
+    async def _work(self) -> None:
+        await self._see_all()
         epoch = 0
         if self.leadership is not None:
+            began_us = self._clock.boot_us()
             epoch = await self.leadership.win()
             self._spawn(self.leadership.keep())
+            if self._clock.boot_us() - began_us > _FRESH_US:
+                await self._see_anew()
         self._tell("lead", epoch=epoch)
         self.planner = self._make_planner()
         found = Findings(self.mirror, self.planner, self.terrain, self.settings.scheduler_name)

@@ -101,6 +101,7 @@ class KubePlanner:
         self._leaving: set[str] = set()  # nodes that are gone, to which somebody is still on the way
         self._lost_meanwhile: set[str] = set()  # pods that are gone while their party flies
         self._short: set[str] = set()  # nodes on which others hold more than there is
+        self._shrunk: dict[str, Node] = {}  # nodes as they are, on which ours hold more than there is
 
     @property
     def state(self) -> State:
@@ -136,6 +137,7 @@ class KubePlanner:
             self._leaving.add(name)
             return
         self._leaving.discard(name)
+        self._shrunk.pop(name, None)
         for uid, _ in there:
             self.lose_pod(uid)
         self._forget_others((name,))
@@ -156,9 +158,13 @@ class KubePlanner:
             if name == node.name:
                 for kind, units in party.venture.gang.roles[role].shape.need:
                     ours[kind] = ours.get(kind, 0) + units
+        self._shrunk.pop(node.name, None)
         if all(node.resources.get(kind, 0) >= units for kind, units in ours.items()):
             return node
-        widened = {kind: max(units, ours.get(kind, 0)) for kind, units in node.resources.items()}
+        # Until they leave; then it is described anew, or what they leave would be given away.
+        self._shrunk[node.name] = node
+        kinds = dict.fromkeys((*node.resources, *ours))
+        widened = {kind: max(node.resources.get(kind, 0), ours.get(kind, 0)) for kind in kinds}
         return Node(node.name, widened, node.labels, node.taints, node.islands, node.spare)
 
     def _forget_others(self, names: Iterable[str]) -> None:
@@ -253,6 +259,7 @@ class KubePlanner:
         """Plan and fold until nothing changes any more; who is to be bound now."""
         for name in tuple(self._leaving):
             self.drop_node(name)
+        self.put_nodes(tuple(self._shrunk.values()))
         self._tell_others(tuple(self._short))
         self.loop.run_due()
         self.loop.plan()
