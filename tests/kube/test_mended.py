@@ -211,3 +211,37 @@ def test_room_that_a_node_lost_is_not_given_away_when_its_pods_end(world):
     set_room(world, "node-0", 2)
     world.run_until(8 * S)
     assert len(bound(world, "h")) == 2
+
+
+# ---- gangs that start together
+
+
+@pytest.fixture
+def pair(world):
+    people = ClusterPeople(world, world.dice)
+    for name in ("x", "y"):
+        people.submit(WantedGang(name, "koordinator", 2, 2, together=("x", "y")))
+    return people
+
+
+def test_a_lost_member_is_replaced_without_those_that_started_with_it(world, pair):
+    world.create(NODES, make_nodes("1x4"))
+    Kubelets(world, world.dice)
+    world.boot("a")
+    world.run_until(3 * S)
+    assert len(bound(world)) == 4
+    world.ask("DELETE", f"{PODS}/x-0")
+    world.run_until(12 * S)
+    assert len(bound(world)) == 4
+
+
+def test_a_group_whose_gang_was_incomplete_for_a_while_is_a_group_again(world, pair):
+    world.create(NODES, make_nodes("1x3"))
+    world.boot("a")
+    world.run_until(S)
+    world.ask("DELETE", f"{PODS}/x-0")
+    world.run_until(6 * S)
+    assert bound(world) == set()
+    set_room(world, "node-0", 4)
+    world.run_until(9 * S)
+    assert len(bound(world)) == 4

@@ -228,12 +228,14 @@ class Controller:
             planner.lose_pod(uid)
         for name in sorted(changes.tenants | changes.nodes):
             planner.set_others(name, self.mirror.sum_tenants(name, lambda uid: not planner.is_ours(uid)))
-        for key in self._look_at(keys):
+        todo = self._look_at(keys)
+        for key in todo:
             if self.aloft[key]:
                 self._deferred.add(key)
             else:
-                self._settle(key)
-        for departure in planner.plan():
+                todo += sorted(self._settle(key), key=lambda mate: mate.unique)
+        departures = planner.plan()
+        for departure in departures:
             self._depart(departure)
         if self._telling is None or self._telling.done():
             due = self.herald.list_due()
@@ -276,26 +278,29 @@ class Controller:
         view = self.views.get(key)
         return "" if view is None else min((member.created for member in view.members), default="")
 
-    def _settle(self, key: GangKey) -> None:
-        """After all have been looked at: what of it is to start."""
+    def _settle(self, key: GangKey) -> set[GangKey]:
+        """After all have been looked at: what of it is to start; the answer is who has to be settled again for that."""
         planner = self.planner
         assert planner is not None
         view = self.views.get(key)
         if view is None:
-            planner.settle(key, (), None)
             self.herald.forget(key)
-            return
-        ventures, unsaid = express_ventures(view, self.terrain)
+            return planner.settle(key, (), None)
+        mates = [self.views.get(mate) for mate in view.said.together if mate != key]
+        # They have started, and will not again: a member that was lost since is replaced without them.
+        mates_wait = not all(mate is not None and mate.satisfied for mate in mates)
+        ventures, unsaid = express_ventures(view, self.terrain, mates_wait=mates_wait)
         if view.said.together:
             tied = check_groups([each for each in self.views.values() if each.said.together]).get(key, ())
             unsaid = (*unsaid, *tied)
         if unsaid:
             view = self.views[key] = replace(view, remarks=(*view.remarks, *unsaid))
             ventures = ventures if view.startable else ()
-        planner.settle(key, ventures, _since_us(view))
+        fallen = planner.settle(key, ventures, _since_us(view))
         self.herald.mark((key,))
         if not view.members:
             self.herald.hasten((key,))  # its pods are made when somebody has read that it is seen
+        return fallen
 
     # ---- flights
 

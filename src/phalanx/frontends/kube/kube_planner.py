@@ -185,19 +185,18 @@ class KubePlanner:
         """Whether a pod sits for a party: then its room is booked already."""
         return uid in self._by_uid
 
-    def is_flying(self, key: GangKey) -> bool:
-        """Whether some of it is being bound just now."""
-        return any(party.stage is Stage.FLYING for party in self._by_key.get(key, {}).values())
+    def settle(self, key: GangKey, ventures: Sequence[Venture], since_us: int | None) -> set[GangKey]:
+        """What of a gang is to start, as of now. `since_us`: since when it waits, if longer than we know.
 
-    def settle(self, key: GangKey, ventures: Sequence[Venture], since_us: int | None) -> None:
-        """What of a gang is to start, as of now. `since_us`: since when it waits, if longer than we know."""
+        The answer is whoever has to be settled again: to the engine, gangs that start together are cancelled together.
+        """
+        fallen: set[GangKey] = set()
         wanted = {each.gang.name: each for each in ventures}
         waiting = [party for party in self._by_key.get(key, {}).values() if party.stage is Stage.WAITING]
         for party in waiting:
             venture = wanted.pop(party.venture.gang.name, None)
             if venture is None:
-                self.loop.cancel(party.number)
-                self._forget(party)
+                fallen |= self._cancel(party)
             elif venture.gang == party.venture.gang:
                 party.venture = venture  # other pods, the same question
             else:
@@ -205,10 +204,20 @@ class KubePlanner:
                 self._forget(party)
                 self._remember(Party(number, key, venture))
         for venture in wanted.values():
-            number, _ = self.loop.submit(venture.gang)
+            number, doomed = self.loop.submit(venture.gang)
+            if doomed:
+                # Its group has lost somebody since; whoever comes now belongs to the next one of that name.
+                number, _ = self.loop.submit(venture.gang)
             if since_us is not None:
                 self.state.backdate(number, since_us)
             self._remember(Party(number, key, venture))
+        return fallen - {key}
+
+    def _cancel(self, party: Party) -> set[GangKey]:
+        mates = [mate for number in self.loop.cancel(party.number) if (mate := self.parties.get(number)) is not None]
+        for each in (party, *mates):
+            self._forget(each)
+        return {mate.key for mate in mates}
 
     def seat(self, key: GangKey, name: str, members: Sequence[tuple[PodMember, Shape]], user: str) -> None:
         """Bound already: found so when we came. Those whose node has no room for them are left to `set_others`."""
