@@ -245,3 +245,48 @@ def test_a_group_whose_gang_was_incomplete_for_a_while_is_a_group_again(world, p
     set_room(world, "node-0", 4)
     world.run_until(9 * S)
     assert len(bound(world)) == 4
+
+
+# ---- what is told
+
+
+def test_whoever_waits_is_told_when_the_reason_becomes_another(world):
+    """One that would have fitted, had somebody else not been before it, does not fit once that one has its seats."""
+    world.create(NODES, make_nodes("1x4"))
+    add_gang(world, "first", 2)
+    world.boot("a")
+    world.run_until(S)
+    add_gang(world, "wide", 4)
+    world.run_until(2 * S)
+    add_gang(world, "small", 1)
+    world.run_until(4 * S)
+    assert reasons(world, "small") == set(), "there is room, and it is kept for another"
+    world.create(PODS, make_pods("other", 1, gpus=2, scheduler="somebody", nodeName="node-0"))
+    world.run_until(8 * S)
+    assert reasons(world, "small") == {"Unschedulable"}
+
+
+def test_what_was_told_to_nobody_is_told_later(world):
+    world.create(NODES, make_nodes("1x1"))
+    busy = world.answer("GET", f"{PODS}/nobody")
+    refused = [CallFate(instead=type(busy)(429, busy.body, {"retry-after": "1"}))] * 3
+    world.server.fate = lambda call: refused.pop() if refused and call.method == "PATCH" else CallFate()
+    add_gang(world, "g", 2)
+    world.boot("a")
+    world.run_until(9 * S)
+    assert refused == []
+    assert reasons(world, "g") == {"Unschedulable"}
+
+
+def test_a_server_that_is_down_is_not_asked_for_every_pod(world):
+    world.create(NODES, make_nodes("1x1"))
+    said = []
+    world.on_word = lambda user, word, fields: said.append(word)
+    add_gang(world, "g", 8)
+    world.boot("a")
+    world.later(900_000, world.server.stop)
+    world.run_until(11 * S)
+    assert said.count("status-silent") <= 10
+    world.server.start()
+    world.run_until(20 * S)
+    assert reasons(world, "g") == {"Unschedulable"}

@@ -237,11 +237,14 @@ class Controller:
         departures = planner.plan()
         for departure in departures:
             self._depart(departure)
+        if departures or changes.tenants:
+            self.herald.review()
         if self._telling is None or self._telling.done():
             due = self.herald.list_due()
-            if due:
+            if due or self.herald.is_review_due():
                 began_us = self._clock.now_us()
                 why = planner.explain()
+                due = self.herald.add_stale(due, why)
                 # Where thousands wait, reasons cost as much as a plan: most of the time is for plans.
                 gap_s = max(_TELL_GAP_S, _TELL_PART * (self._clock.now_us() - began_us) / 1e6)
                 self._telling = self._spawn(self._tell_people(due, why, gap_s))
