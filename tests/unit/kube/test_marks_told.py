@@ -9,7 +9,7 @@ import pytest
 from kube_objects import node, pod
 
 from phalanx.frontends.kube.expressing import Terrain, express_node, express_ventures
-from phalanx.frontends.kube.kube_planner import KubePlanner
+from phalanx.frontends.kube.kube_planner import KubePlanner, Stage
 from phalanx.frontends.kube.marks_told import MarksTold
 from phalanx.frontends.kube.mirror import Mirror
 from phalanx.policy import POLICIES
@@ -50,7 +50,7 @@ class Cluster:
             self.planner.lose_pod(uid)
         self.told.tell_changes(self.terrain, changes)
         for key in changes.gangs:
-            if self.planner.is_flying(key):
+            if any(each.key == key and each.stage is Stage.FLYING for each in self.planner.parties.values()):
                 continue
             view = self.mirror.look_at(key)
             self.planner.settle(key, express_ventures(view, self.terrain)[0] if view else (), None)

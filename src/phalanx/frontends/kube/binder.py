@@ -47,6 +47,14 @@ class Surveyor(Protocol):
         """It is bound, for sure."""
         ...
 
+    def note_evicted(self, berth: Berth) -> None:
+        """It is on its way out, for sure."""
+        ...
+
+    def has_ended(self, berth: Berth) -> bool:
+        """Whether it is done, and holds no seat any more."""
+        ...
+
     def may_write(self) -> bool:
         """Whether we lead, for sure, for as long as a call takes."""
         ...
@@ -184,6 +192,8 @@ class Binder:
             return
         if word.fate is not BerthFate.BOUND and (await self.fence(berth)).fate is not BerthFate.BOUND:
             return
+        if self._surveyor.has_ended(berth):
+            return  # it counts as done, and its controller may not make another
         self.counts.evicted += 1
         self._tell("evict", pod=f"{berth.namespace}/{berth.name}", node=berth.node)
         tree = {
@@ -198,15 +208,17 @@ class Binder:
                 await self._api.call("POST", f"{berth.path}/eviction", tree)
             except ApiRefusedError as refused:
                 if refused.code in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-                    return  # it is gone, or is another one of that name
+                    break  # it is gone, or is another one of that name
                 if _BUDGET in refused.causes and await self._delete(berth):
-                    return
+                    break
                 self._tell("eviction-refused", pod=f"{berth.namespace}/{berth.name}", says=refused.words)
                 await asyncio.sleep(refused.retry_after_s or NAP_LAST_S)
             except ApiSilentError:
                 await asyncio.sleep(_SILENT_NAP_S)
             else:
-                return
+                break
+        # Or the rest of its gang would be started beside it before the watch has told of this.
+        self._surveyor.note_evicted(berth)
 
     async def _delete(self, berth: Berth) -> bool:
         """A budget protects what works; part of a gang does no work, and would hold room for ever."""

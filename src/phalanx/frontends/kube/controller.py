@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ from phalanx.frontends.kube.surveying import MirrorSurveyor
 from phalanx.frontends.kube.taking_over import Findings, take_over
 
 _CLEAR_AFTER_S: Final = 2.0
+#: Who has followed for longer than this before it leads looks at everything again.
+_FRESH_US: Final = 5_000_000
 _TELL_GAP_S: Final = 0.2
 #: Who is told in one go has so many pods.
 _TELL_PODS_MOST: Final = 500
@@ -79,9 +81,10 @@ class Controller:
         self._marks: MarksTold | None = None
         self.terrain = Terrain(levels=settings.levels)
         self.views: dict[GangKey, GangView] = {}
-        self._aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
+        self.aloft: Counter[GangKey] = Counter()  # of how many flights a gang is part just now
         self._tasks: set[asyncio.Task[None]] = set()
         self._flights: set[asyncio.Task[None]] = set()  # of them those that bind a gang
+        self._reflecting: list[asyncio.Task[None]] = []  # of them those that keep sight
         self._failed: asyncio.Future[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self.is_leading = False
@@ -122,7 +125,7 @@ class Controller:
     def _start_reflectors(self) -> None:
         for kind, sight in self.mirror.sights.items():
             reflector: Reflector[Any] = Reflector(self.api, kind, sight, self._tell_kind)
-            self._spawn(reflector.run())
+            self._reflecting.append(self._spawn(reflector.run()))
 
     def _tell_kind(self, kind: str, word: str, says: str) -> None:
         self._wake.set()
@@ -141,14 +144,29 @@ class Controller:
         if bad is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(bad)
 
-    async def _work(self) -> None:
+    async def _see_all(self) -> None:
         while not self.mirror.is_synced:
             self._wake.clear()
             await self._wake.wait()
+
+    async def _see_anew(self) -> None:
+        """List everything once more: a watch may have been silent for two minutes before anybody notices."""
+        for task in self._reflecting:
+            task.cancel()
+        self._reflecting.clear()
+        self.mirror.unsync()
+        self._start_reflectors()
+        await self._see_all()
+
+    async def _work(self) -> None:
+        await self._see_all()
         epoch = 0
         if self.leadership is not None:
+            began_us = self._clock.boot_us()
             epoch = await self.leadership.win()
             self._spawn(self.leadership.keep())
+            if self._clock.boot_us() - began_us > _FRESH_US:
+                await self._see_anew()
         self._tell("lead", epoch=epoch)
         self.planner = self._make_planner()
         found = Findings(self.mirror, self.planner, self.terrain, self.settings.scheduler_name)
@@ -221,16 +239,20 @@ class Controller:
         if self._marks is not None:
             self._marks.tell_changes(self.terrain, changes)
         # Of whoever is being bound every pod changes, and nobody decides: it is looked at when it has landed.
-        for key in self._look_at({key for key in keys if not self._aloft[key]}):
-            if not self._aloft[key]:
+        for key in self._look_at({key for key in keys if not self.aloft[key]}):
+            if not self.aloft[key]:
                 self._settle(key)
-        for departure in planner.plan():
+        departures = planner.plan()
+        for departure in departures:
             self._depart(departure)
+        if departures or changes.tenants:
+            self.herald.review()
         if self._telling is None or self._telling.done():
-            due = self._cut_due(self.herald.list_due())
-            if due:
+            due = _cut_due(self.herald.list_due(), self.views)
+            if due or self.herald.is_review_due():
                 began_us = self._clock.now_us()
                 why = planner.explain()
+                due = self.herald.add_stale(due, why)
                 # Where thousands wait, reasons cost as much as a plan: most of the time is for plans.
                 gap_s = max(_TELL_GAP_S, _TELL_PART * (self._clock.now_us() - began_us) / 1e6)
                 self._telling = self._spawn(self._tell_people(due, why, gap_s))
@@ -275,10 +297,13 @@ class Controller:
         assert planner is not None
         view = self.views.get(key)
         if view is None:
-            planner.settle(key, (), None)
             self.herald.forget(key)
+            planner.settle(key, (), None)
             return
-        ventures, unsaid = express_ventures(view, self.terrain)
+        mates = [self.views.get(mate) for mate in view.said.together if mate != key]
+        # They have started, and will not again: a member that was lost since is replaced without them.
+        mates_wait = not all(mate is not None and mate.satisfied for mate in mates)
+        ventures, unsaid = express_ventures(view, self.terrain, mates_wait=mates_wait)
         if view.said.together:
             unsaid = (*unsaid, *check_group(view, self.views))
         if unsaid:
@@ -302,7 +327,7 @@ class Controller:
 
     def _fly(self, numbers: Sequence[int], flight: Flight, flying: Coroutine[Any, Any, Judgement]) -> None:
         # At once and not when the task has its turn: until it has landed, nobody else decides about its pods.
-        self._aloft.update(flight.keys)
+        self.aloft.update(flight.keys)
         task = self._spawn(self._fly_along(numbers, flight, flying))
         self._flights.add(task)
         task.add_done_callback(self._flights.discard)
@@ -314,7 +339,7 @@ class Controller:
         judged = await flying
         took_ms = (self._clock.now_us() - began_us) // 1_000
         planner.at(self._clock.now_us())
-        self._aloft -= Counter(flight.keys)  # which keeps nothing of those that are at zero
+        self.aloft -= Counter(flight.keys)  # which keeps nothing of those that are at zero
         keys = set(flight.keys)
         if judged.course is Course.LAND:
             for number in numbers:
@@ -337,16 +362,6 @@ class Controller:
                 await self.shelf.clear()
 
     # ---- telling
-
-    def _cut_due(self, due: list[GangKey]) -> list[GangKey]:
-        """The first of them, so many that whoever comes next need not wait long, though thousands be told."""
-        pods = 0
-        for at, key in enumerate(due):
-            view = self.views.get(key)
-            pods += 0 if view is None else len(view.members)
-            if pods >= _TELL_PODS_MOST:
-                return due[: at + 1]
-        return due
 
     async def _tell_people(self, due: list[GangKey], why: dict[GangKey, Told], gap_s: float) -> None:
         if self.surveyor.may_write():
@@ -377,3 +392,14 @@ def _since_us(view: GangView) -> int | None:
     else:
         stamp = min((member.created for role in view.roles for member in role.members), default="")
     return read_stamp_us(stamp) if stamp else None
+
+
+def _cut_due(due: list[GangKey], views: Mapping[GangKey, GangView]) -> list[GangKey]:
+    """The first of them, so many that whoever comes next need not wait long, though thousands be told."""
+    pods = 0
+    for at, key in enumerate(due):
+        view = views.get(key)
+        pods += 0 if view is None else len(view.members)
+        if pods >= _TELL_PODS_MOST:
+            return due[: at + 1]
+    return due

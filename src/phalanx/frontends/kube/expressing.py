@@ -218,8 +218,12 @@ def _field_of(rule: NeighbourRule, strength: str) -> str:
 # ---- gangs
 
 
-def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, ...], tuple[Remark, ...]]:
+def express_ventures(
+    view: GangView, terrain: Terrain, *, mates_wait: bool = True
+) -> tuple[tuple[Venture, ...], tuple[Remark, ...]]:
     """What of a gang is to start now, or why none of it may.
+
+    `mates_wait`: whether those with which it starts together have not started either; else it starts by itself.
 
     First as many as make it whole, at one instant. Members beyond that are no part of the question whether it starts:
     once it is whole each of them is a venture of its own.
@@ -234,7 +238,7 @@ def express_ventures(view: GangView, terrain: Terrain) -> tuple[tuple[Venture, .
     whole = view.outstanding > 0
     parts = [[(name, _beside(shape, view, topology, terrain), some) for name, shape, some in part] for part in parts]
     together = None
-    if whole and len(view.said.together) > 1 and not view.satisfied:
+    if whole and mates_wait and len(view.said.together) > 1 and not view.satisfied:
         together = Together(together_word(view), len(view.said.together))
     ventures = []
     for part in parts:

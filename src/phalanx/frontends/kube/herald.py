@@ -60,6 +60,7 @@ class Herald:
         self._scheduler = scheduler
         self._listeners: dict[GangKey, _ToldGang] = {}
         self._untold: set[GangKey] = set()
+        self._review_us: int | None = None  # when all reasons are looked at again
         self._without_status: set[tuple[str, str]] = set()  # kinds that have no such subresource
 
     def mark(self, keys: Iterable[GangKey]) -> None:
@@ -79,9 +80,30 @@ class Herald:
         self._listeners.pop(key, None)
         self._untold.discard(key)
 
+    def review(self) -> None:
+        """Room was taken or given back: others who wait may do so for another reason by now."""
+        if self._review_us is None:
+            self._review_us = self._clock.now_us() + PATIENCE_US
+
+    def is_review_due(self) -> bool:
+        """Whether it is time for that."""
+        return self._review_us is not None and self._review_us <= self._clock.now_us()
+
+    def add_stale(self, due: Iterable[GangKey], why: Mapping[GangKey, Told]) -> list[GangKey]:
+        """Beside them, whoever was told another reason than the one that holds now; in a stable order."""
+        self._review_us = None
+        stale = {key for key, (code, *_) in why.items() if self._was_told_otherwise(key, code)}
+        self._untold |= stale
+        return sorted(stale.union(due), key=lambda key: key.unique)
+
+    def _was_told_otherwise(self, key: GangKey, code: Code) -> bool:
+        listener = self._listeners.get(key)
+        return listener is not None and listener.word not in ("", code.word)
+
     def next_due_us(self) -> int | None:
         """When the first of those who were not told yet has waited long enough."""
-        return min((self._listeners[key].due_us for key in self._untold), default=None)
+        dues = [self._listeners[key].due_us for key in self._untold]
+        return min(dues if self._review_us is None else [*dues, self._review_us], default=None)
 
     def list_due(self) -> list[GangKey]:
         """Whom to tell now, those for whom somebody waits first, then in the order in which they came."""
@@ -93,16 +115,30 @@ class Herald:
         self, keys: Iterable[GangKey], views: Mapping[GangKey, GangView], why: Mapping[GangKey, Told]
     ) -> None:
         """How each of them is, if that is news."""
-        shared = iter([*keys])
+        todo = list(keys)
+        # All at once: what is marked while the first are told is news of which `why` knows nothing.
+        self._untold.difference_update(todo)
+        shared = iter(todo)
 
         async def tell() -> None:
             for key in shared:
-                self._untold.discard(key)
                 view = views.get(key)
-                if view is not None and key in self._listeners:
+                if view is None or key not in self._listeners:
+                    continue
+                try:
                     await self._tell_one(view, why.get(key))
+                except ApiSilentError as silent:
+                    # Who does not answer for one need not be asked for all the others.
+                    self._tell("status-silent", gang=str(key), says=str(silent))
+                    self._postpone([key, *shared])
 
         await asyncio.gather(*(tell() for _ in range(_AT_A_TIME)))
+
+    def _postpone(self, keys: Iterable[GangKey]) -> None:
+        for key in keys:
+            if key in self._listeners:
+                self._listeners[key].due_us, self._listeners[key].told_us = self._clock.now_us() + PATIENCE_US, 0
+                self._untold.add(key)
 
     async def _tell_one(self, view: GangView, told: Told | None) -> None:
         key = view.key
@@ -141,14 +177,12 @@ class Herald:
         try:
             await self._send(patch)
         except ApiRefusedError as refused:
+            if refused.code == HTTPStatus.TOO_MANY_REQUESTS:
+                raise ApiSilentError(str(refused)) from refused  # as good as no answer: it is told later
             if refused.code == HTTPStatus.CONFLICT:
                 pass  # it is looked at again when the newer one is here
             elif refused.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY):
                 self._tell("status-refused", gang=str(key), says=refused.words)
-        except ApiSilentError as silent:
-            if key in self._listeners:
-                self.hasten((key,))
-            self._tell("status-silent", gang=str(key), says=str(silent))
 
     async def _send(self, patch: StatusPatch) -> None:
         of_kind = (patch.api_version, patch.kind)

@@ -50,10 +50,16 @@ class IntentShelf:
         self.epoch = 0
 
     async def take_over(self, epoch: int) -> list[tuple[ShelfPlace, Flight]]:
-        """Put our epoch on all of them; the answer is flights that somebody before us may not have finished."""
-        self.epoch = epoch
+        """Put our epoch on all of them; the answer is flights that somebody before us may not have finished.
+
+        Where a lease was deleted its count begins anew, and a restart without one has none: what lies here decides,
+        since the same epoch over the same text would change nothing, and keep nobody out.
+        """
+        places = [*self._places.values()]
+        seen = await asyncio.gather(*map(self._look, places))
+        self.epoch = max(epoch, *(each + 1 for each in seen))
         # All at a time: nobody is bound before the last of them is ours, and whoever waits in line waits for that.
-        await asyncio.gather(*map(self._claim, self._places.values()))
+        await asyncio.gather(*map(self._claim, places))
         found = []
         for place in self._places.values():
             flight = read_intent(place.text)
@@ -102,27 +108,40 @@ class IntentShelf:
 
     # ---- behind
 
+    async def _look(self, place: ShelfPlace) -> int:
+        """What lies there now; the answer is in whose epoch."""
+        try:
+            tree = decode_any(await self._api.get(f"{self._path}/{place.name}"))
+        except ApiRefusedError as refused:
+            if refused.code != HTTPStatus.NOT_FOUND:
+                raise
+            place.version = place.text = ""
+            return -1
+        data = tree.get("data") or {}
+        place.version, place.text = tree["metadata"]["resourceVersion"], str(data.get("flight", ""))
+        return int(epoch) if (epoch := str(data.get("epoch", ""))).isdecimal() else -1
+
     async def _claim(self, place: ShelfPlace) -> None:
         for _ in range(_ATTEMPTS):
-            try:
-                tree = decode_any(await self._api.get(f"{self._path}/{place.name}"))
-                place.version = tree["metadata"]["resourceVersion"]
-                place.text = str((tree.get("data") or {}).get("flight", ""))
-                await self._put(place, place.text)
-            except ApiRefusedError as refused:
-                if refused.code != HTTPStatus.NOT_FOUND:
-                    raise
+            if not place.version:
                 if await self._create(place):
                     return
-            except FencedError:
-                continue  # the one before us has just written: look again
             else:
-                return
-        raise FencedError(f"{place.name} is written by somebody else again and again")
+                try:
+                    await self._put(place, place.text)
+                except FencedError:
+                    pass  # the one before us has just written: look again
+                else:
+                    return
+            if await self._look(place) >= self.epoch:
+                break
+        raise FencedError(f"{place.name} is written by somebody else")
 
     async def _create(self, place: ShelfPlace) -> bool:
+        tree = self._tree(place, "")
+        tree["metadata"].pop("resourceVersion", None)
         try:
-            answer = await self._api.call("POST", self._path, self._tree(place, ""))
+            answer = await self._api.call("POST", self._path, tree)
         except ApiRefusedError as refused:
             if refused.code == HTTPStatus.CONFLICT:
                 return False
@@ -137,6 +156,12 @@ class IntentShelf:
             try:
                 answer = await self._api.call("PUT", path, tree)
             except ApiRefusedError as refused:
+                if refused.code == HTTPStatus.NOT_FOUND:
+                    # Somebody has tidied up. Without it nobody can be kept from writing, so it is made anew, empty.
+                    if not await self._create(place):
+                        raise FencedError(f"{place.name} was made by somebody else") from refused
+                    tree = self._tree(place, text)
+                    continue
                 if refused.code != HTTPStatus.CONFLICT:
                     raise
                 # Ours may be the write that it conflicts with, if its answer was lost.

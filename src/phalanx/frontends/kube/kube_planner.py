@@ -101,6 +101,7 @@ class KubePlanner:
         self._leaving: set[str] = set()  # nodes that are gone, to which somebody is still on the way
         self._lost_meanwhile: set[str] = set()  # pods that are gone while their party flies
         self._short: set[str] = set()  # nodes on which others hold more than there is
+        self._shrunk: dict[str, Node] = {}  # nodes as they are, on which ours hold more than there is
 
     @property
     def state(self) -> State:
@@ -119,6 +120,12 @@ class KubePlanner:
         self._leaving.difference_update(node.name for node in nodes)
         ours = self._sum_ours({node.name for node in nodes})
         widened = [_with_room(node, ours.get(node.name, _NOTHING)) for node in nodes]
+        for node, wide in zip(nodes, widened, strict=True):
+            # Until ours leave; then it is described anew, or what they leave would be given away.
+            if wide is node:
+                self._shrunk.pop(node.name, None)
+            else:
+                self._shrunk[node.name] = node
         fresh = [each for each in widened if known.get(each.name) != each]
         if not fresh:
             return
@@ -143,6 +150,7 @@ class KubePlanner:
                 self._leaving.add(name)
                 continue
             self._leaving.discard(name)
+            self._shrunk.pop(name, None)
             for uid in uids:
                 self.lose_pod(uid)
             self._forget_others((name,))
@@ -185,10 +193,6 @@ class KubePlanner:
         """For whom a pod sits, or will: then its room is booked already."""
         return self._by_uid.get(uid)
 
-    def is_flying(self, key: GangKey) -> bool:
-        """Whether some of it is being bound just now."""
-        return any(party.stage is Stage.FLYING for party in self._by_key.get(key, {}).values())
-
     def settle(self, key: GangKey, ventures: Sequence[Venture], since_us: int | None) -> None:
         """What of a gang is to start, as of now. `since_us`: since when it waits, if longer than we know."""
         wanted = {each.gang.name: each for each in ventures}
@@ -206,7 +210,10 @@ class KubePlanner:
                 self._forget(party)
                 self._remember(Party(number, key, venture))
         for venture in wanted.values():
-            number, _ = self.loop.submit(venture.gang)
+            number, doomed = self.loop.submit(venture.gang)
+            if doomed:
+                # Its group has lost somebody since; whoever comes now belongs to the next one of that name.
+                number, _ = self.loop.submit(venture.gang)
             if since_us is not None:
                 self.state.backdate(number, since_us)
             self._remember(Party(number, key, venture))
@@ -272,6 +279,8 @@ class KubePlanner:
     def plan(self) -> list[Departure]:
         """Plan and fold until nothing changes any more; who is to be bound now."""
         self.drop_nodes(tuple(self._leaving))
+        if self._shrunk:
+            self.put_nodes(tuple(self._shrunk.values()))
         self._tell_others(tuple(self._short))
         self.loop.run_due()
         self.loop.plan()
@@ -391,5 +400,6 @@ def _with_room(node: Node, ours: Mapping[str, int]) -> Node:
     """A node that shrank under its pods has nothing left, and not less than nothing."""
     if all(node.resources.get(kind, 0) >= units for kind, units in ours.items()):
         return node
-    widened = {kind: max(units, ours.get(kind, 0)) for kind, units in node.resources.items()}
+    kinds = dict.fromkeys((*node.resources, *ours))
+    widened = {kind: max(node.resources.get(kind, 0), ours.get(kind, 0)) for kind in kinds}
     return Node(node.name, widened, node.labels, node.taints, node.islands, node.spare)

@@ -107,6 +107,8 @@ class Leadership:
         except ApiRefusedError as refused:
             if refused.code != HTTPStatus.NOT_FOUND:
                 raise
+            if self._seen[0] and asked_us < self._seen[1] + LEASE_S * 1_000_000:
+                return None  # somebody has deleted it, and whoever held it need not know yet
             return await self._create(asked_us)
         version, spec = tree["metadata"]["resourceVersion"], tree.get("spec") or {}
         if version != self._seen[0]:

@@ -87,6 +87,7 @@ class Mirror:
         self._assumed: dict[str, str] = {}  # node by uid: bound by us, and not yet told
         self._relabelled = False  # whether nodes have other labels than when somebody last asked
         self.companies = Companies()
+        self._leaving: set[str] = set()  # uids: evicted by us, and not yet told
 
     # ---- what is asked
 
@@ -104,6 +105,11 @@ class Mirror:
             **self.referred.sights,
             **{kind: self.groups[dialect] for dialect, kind in GROUPS.items()},
         }
+
+    def unsync(self) -> None:
+        """What is here may be old; everything is to be listed once more."""
+        for each in self.sights.values():
+            each.is_synced = False
 
     def list_gangs(self) -> set[GangKey]:
         """Every gang of which there is something."""
@@ -193,6 +199,15 @@ class Mirror:
         self._readings.carry_over(pod, there)
         self._take_pod(name, pod, pod)
 
+    def assume_leaving(self, name: Name, uid: str) -> None:
+        """It is being deleted: the server said so, and the watch will."""
+        pod = self.find_pod(name)
+        if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
+            return
+        self._leaving.add(uid)
+        self.pods.objects[name] = _leaving(pod)
+        self._take_pod(name, pod, pod)
+
     # ---- what reflectors tell
 
     def _take_pod(self, name: Name, old: Pod | Unreadable | None, new: Pod | Unreadable | None) -> None:
@@ -207,11 +222,12 @@ class Mirror:
             if not is_same:
                 self._readings.forget(old.metadata.uid)
                 self._assumed.pop(old.metadata.uid, None)
+                self._leaving.discard(old.metadata.uid)
         key = None
         if isinstance(new, Pod):
             # By far the most of what changes are bindings that we assume, and those say nothing new of whose it is.
             is_like = isinstance(old, Pod) and new.metadata is old.metadata
-            key = self._gang_by_name.get(name) if is_like else self._find_key(new)
+            key = self._gang_by_name.get(name) if is_like else _find_key(new, self.scheduler)
             if holds_seat(new):
                 self._tenants.setdefault(new.spec.node_name, {})[new.metadata.uid] = name
                 self.changes.tenants.add(new.spec.node_name)
@@ -223,7 +239,7 @@ class Mirror:
 
     def _note_company(self, name: Name, pod: Pod | None) -> None:
         """Whom its rules speak of, and who speaks of it."""
-        if pod is None or pod.status.phase in _ENDED:
+        if pod is None or has_ended(pod):
             self.companies.forget(name)
         else:
             shape = find_asking(self, pod)
@@ -237,14 +253,17 @@ class Mirror:
             self.changes.worded.add(other)
 
     def _with_assumed(self, name: Name, pod: Pod) -> Pod:
-        node = self._assumed.get(pod.metadata.uid)
-        if node is None:
-            return pod
-        if pod.spec.node_name:
-            del self._assumed[pod.metadata.uid]
-            return pod
-        # Older than the binding: a status that somebody wrote in between.
-        pod = self.pods.objects[name] = _at(pod, node)
+        uid = pod.metadata.uid
+        node = self._assumed.get(uid)
+        if node is not None and pod.spec.node_name:
+            del self._assumed[uid]
+        elif node is not None:
+            # Older than the binding: a status that somebody wrote in between.
+            pod = self.pods.objects[name] = _at(pod, node)
+        if uid in self._leaving and pod.metadata.deletion_timestamp is not None:
+            self._leaving.discard(uid)
+        elif uid in self._leaving:
+            pod = self.pods.objects[name] = _leaving(pod)
         return pod
 
     def _leave(self, old: Pod, *, is_same: bool) -> None:
@@ -255,13 +274,6 @@ class Mirror:
                 del self._tenants[old.spec.node_name]
         if not is_same:
             self.changes.gone.append(old.metadata.uid)
-
-    def _find_key(self, pod: Pod) -> GangKey | None:
-        key = choose_membership(pod).key
-        # Single pods of others are none of our affair, but for the room that they take.
-        if key.dialect is Dialect.PLAIN and pod.spec.scheduler_name != self.scheduler:
-            return None
-        return key
 
     def _join(self, name: Name, key: GangKey | None) -> None:
         before = self._gang_by_name.get(name)
@@ -318,9 +330,22 @@ def find_asking(mirror: Mirror, pod: Pod) -> PodShape | None:
     return mirror.read(pod).shape
 
 
+def _find_key(pod: Pod, scheduler: str) -> GangKey | None:
+    key = choose_membership(pod).key
+    # Single pods of others are none of our affair, but for the room that they take.
+    if key.dialect is Dialect.PLAIN and pod.spec.scheduler_name != scheduler:
+        return None
+    return key
+
+
 def holds_seat(pod: Pod) -> bool:
     """Whether it takes room of a node: bound, and not at its end. One that is being deleted still does."""
-    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
+    return bool(pod.spec.node_name) and not has_ended(pod)
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether nothing of it runs any more, well or badly."""
+    return pod.status.phase in _ENDED
 
 
 def _says(node: NodeObject) -> tuple[object, ...]:
@@ -331,3 +356,8 @@ def _says(node: NodeObject) -> tuple[object, ...]:
 
 def _at(pod: Pod, node: str) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _leaving(pod: Pod) -> Pod:
+    # Since when is the server's to say; here it is only whether.
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp="assumed"))

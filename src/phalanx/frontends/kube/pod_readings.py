@@ -88,4 +88,4 @@ def _lasting(pod: Pod) -> tuple[object, ...]:
 
 
 def _version(pod: Pod) -> str:
-    return f"{pod.metadata.resource_version}@{pod.spec.node_name}"
+    return f"{pod.metadata.resource_version}@{pod.spec.node_name}@{pod.metadata.deletion_timestamp or ''}"

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, Final
 
@@ -59,20 +60,14 @@ async def _run(access: ApiAccess, settings: KubeSettings, clock: KubeClock, log:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    api = ApiClient(access)
-    leadership = None
-    if settings.leader_election:
-        # Connections of its own: renewing must not queue behind a thousand bindings.
-        leadership = Leadership(
-            ApiClient(access),
-            clock,
-            log.tell,
-            namespace=settings.namespace or access.namespace,
-            name=settings.scheduler_name,
-            identity=f"{socket.gethostname()}_{os.getpid()}_{clock.boot_us()}",
-            replica=os.environ.get(REPLICA, ""),
-        )
-    controller = Controller(api, settings, clock, log.tell, leadership)
+    controller = make_replica(
+        access,
+        settings,
+        clock,
+        log.tell,
+        f"{socket.gethostname()}_{os.getpid()}_{clock.boot_us()}",
+        replica=os.environ.get(REPLICA, ""),
+    )
     desk = Desk(controller, log.tell)
     door = await open_door(settings.listen, partial(_answer, controller, desk)) if settings.listen else None
     log.tell("start", scheduler=settings.scheduler_name, server=f"{access.host}:{access.port}")
@@ -90,6 +85,31 @@ async def _run(access: ApiAccess, settings: KubeSettings, clock: KubeClock, log:
             door.close()
     log.tell("stop")
     return 0
+
+
+def make_replica(
+    access: ApiAccess,
+    settings: KubeSettings,
+    clock: KubeClock,
+    tell: Callable[..., None],
+    identity: str,
+    *,
+    replica: str = "",
+) -> Controller:
+    """One, by a name that no other has; it does nothing yet."""
+    leadership = None
+    if settings.leader_election:
+        leadership = Leadership(
+            # Connections of its own: renewing must not queue behind a thousand bindings.
+            ApiClient(access),
+            clock,
+            tell,
+            namespace=settings.namespace or access.namespace,
+            name=settings.scheduler_name,
+            identity=identity,
+            replica=replica,
+        )
+    return Controller(ApiClient(access), settings, clock, tell, leadership)
 
 
 async def _answer(controller: Controller, desk: Desk, request: DoorRequest) -> DoorReply:

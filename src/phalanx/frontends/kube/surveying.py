@@ -8,7 +8,7 @@ from phalanx.frontends.kube.expressing import express_node
 from phalanx.frontends.kube.flights import Berth, find_short
 from phalanx.frontends.kube.kube_clock import KubeClock
 from phalanx.frontends.kube.leadership import Leadership
-from phalanx.frontends.kube.mirror import Mirror
+from phalanx.frontends.kube.mirror import Mirror, has_ended
 from phalanx.frontends.kube.topology_wishes import LevelNames
 
 
@@ -42,6 +42,15 @@ class MirrorSurveyor:
     def note_bound(self, berth: Berth, node: str) -> None:
         """It is bound, for sure."""
         self._mirror.assume((berth.namespace, berth.name), berth.uid, node)
+
+    def note_evicted(self, berth: Berth) -> None:
+        """It is on its way out, for sure."""
+        self._mirror.assume_leaving((berth.namespace, berth.name), berth.uid)
+
+    def has_ended(self, berth: Berth) -> bool:
+        """Whether it is done, and holds no seat any more."""
+        pod = self._mirror.find_pod((berth.namespace, berth.name))
+        return pod is not None and pod.metadata.uid == berth.uid and has_ended(pod)
 
     def may_write(self) -> bool:
         """Whether we lead, for sure, for as long as a call takes."""
