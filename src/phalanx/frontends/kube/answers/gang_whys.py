@@ -19,12 +19,11 @@ from phalanx.frontends.kube.answers.funnels import list_funnels
 from phalanx.frontends.kube.answers.gang_rows import GONE, make_row
 from phalanx.frontends.kube.answers.kube_replies import AnswerError, GangRow, GangWhy, MemberTold, ToldReason
 from phalanx.frontends.kube.answers.looking import Looked
-from phalanx.frontends.kube.expressing import express_shape
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView
 from phalanx.frontends.kube.remarks import Remark, blocks
 from phalanx.frontends.kube.statuses import tell_word
 from phalanx.frontends.kube.translating import choose_membership
-from phalanx.model.gang import Gang, Role, Sizes
+from phalanx.model.gang import Gang, Role, Shape, Sizes
 
 #: As kubectl lets people write it; which of the two it is nobody has to say here.
 _KIND: Final = re.compile(r"^(?:po|pods?|pg|podgroups?)(?:\.[a-z0-9.-]+)?/")
@@ -82,8 +81,8 @@ def make_why(found: Looked, key: GangKey) -> GangWhy:
             row = _with_names(found, row, number)
         blockers += look_around(found, number, {each.code for each in (*blockers, row.reason) if each is not None})
         passed = _say_passing(found, number) if row.state != "infeasible" else []
-    gang = picture.state.gangs[number] if number is not None else _as_gang(view, found)
-    waits = gang is not None and row.state in ("pending", "degraded", "infeasible", "refused")
+    gang = picture.state.gangs[number] if number is not None else _as_gang(view)
+    waits = number is not None and row.state in ("pending", "degraded", "infeasible")
     return GangWhy(
         gang=row,
         needs="" if gang is None else needs_text(gang, picture.device_kind),
@@ -123,9 +122,9 @@ def _say_passing(found: Looked, number: int) -> list[str]:
     return [each.message for each in (*passing, *([first] if first is not None else []))]
 
 
-def _as_gang(view: GangView, found: Looked) -> Gang | None:
-    """All members that are there, whether or not they may start; for what it needs, and where that is."""
+def _as_gang(view: GangView) -> Gang | None:
+    """All members that are there, whether or not they wait: for what it asks for, and not for where."""
     there = [member.shape for member in view.members if member.phase not in GONE and member.shape is not None]
-    counts = Counter(express_shape(shape, found.picture.terrain)[0] for shape in there)
+    counts = Counter(Shape(shape.demand.need({})) for shape in there)
     roles = [Role(f"member-{at}", Sizes((many,)), shape) for at, (shape, many) in enumerate(counts.items())]
     return Gang(name=view.key.unique, roles=tuple(roles), user=view.key.namespace) if roles else None
