@@ -146,6 +146,18 @@ def test_a_gang_that_is_refused_names_its_field(full):
     assert "BLOCKED BY  InvalidSpec" in page(told)
 
 
+def test_what_holds_all_members_is_told_once_and_nobody_guesses_a_start(full):
+    full.add(gang(NATIVE, 3, "held"), dialect=Dialect.NATIVE)
+    gates = [{"name": "example.com/wait"}]
+    full.add(*(gpu_pod(f"held-{at}", **NAMING[NATIVE]("held"), schedulingGates=gates) for at in range(3)))
+    told = good(full, "/v1/why", namespace="team", gang="held")
+    assert (told["gang"]["reason"]["code"], told["blockers"]) == ("Held", [])
+    text = page(told)
+    assert "whoever set the gate takes it away" in text
+    assert "STARTS" not in text
+    assert "MEMBERS     0/3: 3 held" in text
+
+
 def test_who_passes_is_told_by_rule():
     world = World(2)
     native(world, "a", 1, activeDeadlineSeconds=7200)

@@ -100,8 +100,11 @@ def _with_names(found: Looked, row: GangRow, number: int) -> GangRow:
 
 def _list_remarks(view: GangView) -> list[Remark]:
     """Everything about its objects that keeps it, and members that are refused although it can do without them."""
-    members = [remark for member in view.members for remark in blocks(member.remarks)]
-    return list(dict.fromkeys([*view.blockers, *members]))[:_MEMBERS_MOST]
+    # Members are alike: what is wrong with a thousand of them is one sentence, about the first.
+    found: dict[tuple[type, str, str], Remark] = {}
+    for remark in (*view.blockers, *(each for member in view.members for each in blocks(member.remarks))):
+        found.setdefault((type(remark), remark.field, remark.says), remark)
+    return [*found.values()]
 
 
 def look_around(found: Looked, number: int, told: Collection[str]) -> list[ToldReason]:
