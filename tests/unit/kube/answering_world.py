@@ -40,6 +40,13 @@ class World:
         self.questions += 1
         return take_picture(self.planner, "easy", self.views, self.terrain, self.mirror)
 
+    def put_node(self, manifest):
+        """A node, described anew."""
+        self.mirror.nodes.note(manifest, deleted=False)
+        there = self.mirror.list_nodes()
+        self.terrain = Terrain(there, find_cluster_taints(there.values()))
+        self.planner.put_nodes([express_node(manifest, self.terrain.levels)])
+
     def add(self, *objects, dialect=None):
         """Pods, and groups of a dialect; everybody is looked at anew, and starts who can."""
         for each in objects:

@@ -9,7 +9,7 @@ import re
 import click
 import pytest
 import yaml
-from kube_objects import NAMING, NATIVE, gang
+from kube_objects import NAMING, NATIVE, gang, node
 from unit.kube.answering_world import GPU, World, gpu_pod
 
 from phalanx.cli.kube import kube_fits, kube_listing, kube_pictures, kube_whys
@@ -144,6 +144,55 @@ def test_a_gang_that_is_refused_names_its_field(full):
     assert told["gang"]["state"] == "refused"
     assert told["gang"]["reason"]["field"] == "spec.schedulingPolicy.gang.minCount"
     assert "BLOCKED BY  InvalidSpec" in page(told)
+
+
+def test_what_holds_all_members_is_told_once_and_nobody_guesses_a_start(full):
+    full.add(gang(NATIVE, 3, "held"), dialect=Dialect.NATIVE)
+    gates = [{"name": "example.com/wait"}]
+    full.add(*(gpu_pod(f"held-{at}", **NAMING[NATIVE]("held"), schedulingGates=gates) for at in range(3)))
+    told = good(full, "/v1/why", namespace="team", gang="held")
+    assert (told["gang"]["reason"]["code"], told["blockers"]) == ("Held", [])
+    text = page(told)
+    assert "whoever set the gate takes it away" in text
+    assert "STARTS" not in text
+    assert "MEMBERS     0/3: 3 held" in text
+
+
+def test_nodes_are_out_for_the_plainest_reason():
+    world = World(6)
+    for name, spec, labels in (
+        ("n0", {"unschedulable": True}, {"disk": "ssd"}),
+        ("n1", {"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}, {"disk": "ssd"}),
+        ("n2", {}, {}),
+    ):
+        status = {"allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "8"}}
+        world.put_node(node(name, labels=labels, spec=spec, status=status))
+    small = {"allocatable": {"cpu": "1", "memory": "1Ti", "pods": "110", GPU: "4"}}
+    for at in (3, 4, 5):
+        status = small if at == 3 else {"allocatable": {**small["allocatable"], GPU: "8"}}
+        world.put_node(node(f"n{at}", labels={"disk": "ssd"}, status=status))
+    world.planner.set_others("n4", {GPU: 1000})
+    world.add(gang(NATIVE, 2, "g"), dialect=Dialect.NATIVE)
+    chosen = {"nodeSelector": {"disk": "ssd"}, **NAMING[NATIVE]("g")}
+    world.add(*(gpu_pod(f"g-{at}", **chosen) for at in range(2)))
+    told = good(world, "/v1/why", namespace="team", gang="g")
+    (funnel,) = told["funnels"]
+    counts = [funnel[key] for key in ("nodes", "closed", "unselected", "tainted", "too_small", "full", "roomy")]
+    assert counts == [6, 1, 1, 1, 1, 1, 1]
+    assert "1 cordoned or not ready" in funnel["message"]
+    assert "1 with taints that it does not tolerate (team=a:NoSchedule)" in funnel["message"]
+
+
+def test_a_gang_that_lost_members_is_degraded():
+    whole = {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True"}]}
+    world = World(2)
+    world.add(gang(NATIVE, 3, "g", status=whole), dialect=Dialect.NATIVE)
+    world.add(*(gpu_pod(f"g-{at}", node=f"n{at}", **NAMING[NATIVE]("g")) for at in range(2)))
+    for at in range(2):
+        world.planner.set_others(f"n{at}", {GPU: 8000})
+    world.add(gpu_pod("g-2", **NAMING[NATIVE]("g")))
+    row = rows_of(world)["g"]
+    assert (row["state"], row["bound"], row["wanted"], row["reason"]["code"]) == ("degraded", 2, 3, "Capacity")
 
 
 def test_who_passes_is_told_by_rule():

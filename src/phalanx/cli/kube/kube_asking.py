@@ -30,7 +30,7 @@ _TIMEOUT_S: Final = 60.0
 #: command in a thousand.
 _TRIES: Final = 10
 SCHEDULER: Final = "phalanx-system/phalanx"
-#: What the proxy says of a replica that has just gone.
+#: What a replica says that follows, and the proxy of one that has just gone.
 _PASSING: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _PORT: Final = "metrics"
 _SCHEMAS: Final = "phalanx.kube."
@@ -83,7 +83,7 @@ class Asker:
                 return answer
             bad = self._explain(status, answer)
             # Directly it is always the same replica; through the proxy another one may lead, or live.
-            if self.service is None or not (bad.details.get("follows") or status in _PASSING):
+            if self.service is None or status not in _PASSING:
                 break
         raise bad
 

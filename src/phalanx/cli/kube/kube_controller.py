@@ -14,7 +14,7 @@ from phalanx.cli.failure import CommandFailure
 @click.option("--scheduler-name", metavar="NAME", help="Pods that name it are ours [phalanx].")
 @click.option("--namespace", metavar="NAME", help="Of our own objects [of the account, or of the context].")
 @click.option("--no-leader-election", is_flag=True, help="Nobody else runs; for trying it out.")
-@click.option("--listen", metavar="ADDR:PORT", help="Metrics, health, and what kubectl phalanx asks.")
+@click.option("--listen", metavar="ADDR:PORT", help="Metrics, health, and answers for the plugin of kubectl.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="All settings.")
 def run(
     kubeconfig: str | None,

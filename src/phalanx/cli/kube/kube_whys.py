@@ -59,7 +59,8 @@ def lines_of(told: Told, *, verbose: bool = False) -> list[str]:
     parts = (
         [title(row, told["needs"])],
         [*blocker_lines(as_job), *ahead_lines(row), *passing_lines(as_job), *funnel_lines(told["funnels"])],
-        start_lines(as_job) if row["state"] in ("pending", "degraded") else [],
+        # Whoever has no turn waits for something else than room, which is said above.
+        start_lines(as_job) if row.get("ahead") is not None and row["state"] in ("pending", "degraded") else [],
         _member_lines(told, verbose=verbose),
         [labelled("" if at else "NOTE", clean(each)) for at, each in enumerate(told["notices"])],
     )

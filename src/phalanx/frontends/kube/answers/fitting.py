@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from phalanx.control.amounts import least_devices, needs_text
-from phalanx.control.clone import clone_state
 from phalanx.frontends.kube.answers.cluster_view import ClusterView, iso
 from phalanx.frontends.kube.answers.funnels import list_funnels
 from phalanx.frontends.kube.answers.gang_whys import look_around
@@ -28,7 +27,8 @@ def fit(picture: ClusterView, body: bytes, namespace: str) -> FitAnswer:
     order = {choose_membership(pod).key: at for at, pod in enumerate(reversed(read.pods))}
     # As the file has them: with thousands of pods, j-10 before j-2 would be read as an accident.
     views = sorted(_translate(picture, read), key=lambda view: -order.get(view.key, -1))
-    state, parties = clone_state(picture.state), dict(picture.parties)
+    # The picture was taken for this question alone, and its state is nobody's but ours.
+    state, parties = picture.state, dict(picture.parties)
     numbers: dict[GangKey, list[int]] = {}
     unsaid: dict[GangKey, GangView] = {}
     for view in views:
@@ -38,7 +38,7 @@ def fit(picture: ClusterView, body: bytes, namespace: str) -> FitAnswer:
             number = state.submit(_named_anew(venture, state.list_names()))
             numbers.setdefault(view.key, []).append(number)
             parties[number] = (view.key, Stage.WAITING)
-    tried = replace(picture, state=state, parties=parties)
+    tried = replace(picture, parties=parties)
     wanted = [number for some in numbers.values() for number in some]
     found = look(tried, wanted)
     rows = [_make_row(found, picture, unsaid[view.key], numbers.get(view.key, [])) for view in views]

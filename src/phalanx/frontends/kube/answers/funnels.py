@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from phalanx.control.amounts import amount
@@ -10,6 +12,10 @@ from phalanx.frontends.kube.answers.kube_replies import NodeFunnel
 from phalanx.model.fleet import BoolArray, IntArray
 from phalanx.model.gang import Gang, Shape
 from phalanx.words import listing
+
+#: Taints that say how a node is; the others say for whom it is.
+_CLOSING: Final = tuple(f"node.kubernetes.io/{word}=" for word in ("unschedulable", "not-ready", "unreachable"))
+_NAMED_MOST: Final = 2
 
 
 def list_funnels(state: State, gang: Gang) -> list[NodeFunnel]:
@@ -25,8 +31,10 @@ def find_funnel(state: State, shape: Shape) -> NodeFunnel:
     total = int(left.sum())
     every_taint = tuple(sorted({taint for node in fleet.nodes for taint in node.taints}))
     counts = []
+    repelling = [sorted(set(node.taints) - set(shape.tolerate)) for node in fleet.nodes]
+    healthy = np.array([not any(taint.startswith(_CLOSING) for taint in some) for some in repelling], dtype=np.bool_)
     for stays in (
-        nodes.up & nodes.open,
+        nodes.up & nodes.open & healthy,
         fleet.allowed(shape.select, every_taint),
         fleet.allowed((), shape.tolerate),
         _holds(fleet.capacity, need),
@@ -37,7 +45,8 @@ def find_funnel(state: State, shape: Shape) -> NodeFunnel:
     # A kind that no node has is in no column.
     missing = sorted(kind for kind, units in shape.need if units and kind not in fleet.kind_index)
     roomy = 0 if missing else int(left.sum())
-    words = _say(state, need, total, counts, roomy, missing)
+    named = sorted({taint for some in repelling for taint in some if not taint.startswith(_CLOSING)})
+    words = _say(state, need, total, counts, roomy, missing, named)
     closed, unselected, tainted, too_small, full = counts
     return NodeFunnel(total, closed, unselected, tainted, too_small, full, roomy, words)
 
@@ -46,7 +55,9 @@ def _holds(amounts: IntArray, need: IntArray) -> BoolArray:
     return np.asarray((amounts >= need).all(axis=1), dtype=np.bool_)
 
 
-def _say(state: State, need: IntArray, total: int, counts: list[int], roomy: int, missing: list[str]) -> str:
+def _say(
+    state: State, need: IntArray, total: int, counts: list[int], roomy: int, missing: list[str], named: list[str]
+) -> str:
     if missing:
         return f"no node has any {listing(missing)}"
     closed, unselected, tainted, too_small, full = counts
@@ -57,9 +68,9 @@ def _say(state: State, need: IntArray, total: int, counts: list[int], roomy: int
         if need[at] and need[at] > free[:, at].max(initial=0)
     ]
     parts = [
-        (closed, "cordoned or failed"),
+        (closed, "cordoned or not ready"),
         (unselected, "without the labels that it selects"),
-        (tainted, "with taints that it does not tolerate"),
+        (tainted, f"with taints that it does not tolerate ({listing(named, _NAMED_MOST)})"),
         (too_small, "too small even when empty"),
         (full, f"with less than {listing(short)} free" if short else "full"),
         (roomy, "with room for a member just now"),

@@ -19,12 +19,11 @@ from phalanx.frontends.kube.answers.funnels import list_funnels
 from phalanx.frontends.kube.answers.gang_rows import GONE, make_row
 from phalanx.frontends.kube.answers.kube_replies import AnswerError, GangRow, GangWhy, MemberTold, ToldReason
 from phalanx.frontends.kube.answers.looking import Looked
-from phalanx.frontends.kube.expressing import express_shape
 from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView
 from phalanx.frontends.kube.remarks import Remark, blocks
 from phalanx.frontends.kube.statuses import tell_word
 from phalanx.frontends.kube.translating import choose_membership
-from phalanx.model.gang import Gang, Role, Sizes
+from phalanx.model.gang import Gang, Role, Shape, Sizes
 
 #: As kubectl lets people write it; which of the two it is nobody has to say here.
 _KIND: Final = re.compile(r"^(?:po|pods?|pg|podgroups?)(?:\.[a-z0-9.-]+)?/")
@@ -82,8 +81,8 @@ def make_why(found: Looked, key: GangKey) -> GangWhy:
             row = _with_names(found, row, number)
         blockers += look_around(found, number, {each.code for each in (*blockers, row.reason) if each is not None})
         passed = _say_passing(found, number) if row.state != "infeasible" else []
-    gang = picture.state.gangs[number] if number is not None else _as_gang(view, found)
-    waits = gang is not None and row.state in ("pending", "degraded", "infeasible", "refused")
+    gang = picture.state.gangs[number] if number is not None else _as_gang(view)
+    waits = number is not None and row.state in ("pending", "degraded", "infeasible")
     return GangWhy(
         gang=row,
         needs="" if gang is None else needs_text(gang, picture.device_kind),
@@ -101,8 +100,11 @@ def _with_names(found: Looked, row: GangRow, number: int) -> GangRow:
 
 def _list_remarks(view: GangView) -> list[Remark]:
     """Everything about its objects that keeps it, and members that are refused although it can do without them."""
-    members = [remark for member in view.members for remark in blocks(member.remarks)]
-    return list(dict.fromkeys([*view.blockers, *members]))[:_MEMBERS_MOST]
+    # Members are alike: what is wrong with a thousand of them is one sentence, about the first.
+    found: dict[tuple[type, str, str], Remark] = {}
+    for remark in (*view.blockers, *(each for member in view.members for each in blocks(member.remarks))):
+        found.setdefault((type(remark), remark.field, remark.says), remark)
+    return [*found.values()]
 
 
 def look_around(found: Looked, number: int, told: Collection[str]) -> list[ToldReason]:
@@ -123,10 +125,9 @@ def _say_passing(found: Looked, number: int) -> list[str]:
     return [each.message for each in (*passing, *([first] if first is not None else []))]
 
 
-def _as_gang(view: GangView, found: Looked) -> Gang | None:
-    """All members that are there, whether or not they may start; for what it needs, and where that is."""
-    terrain, namespace = found.picture.terrain, view.key.namespace
-    there = [(each.name, each.shape) for each in view.members if each.phase not in GONE and each.shape is not None]
-    counts = Counter(express_shape(shape, terrain, (namespace, name))[0] for name, shape in there)
+def _as_gang(view: GangView) -> Gang | None:
+    """All members that are there, whether or not they wait: for what it asks for, and not for where."""
+    there = [member.shape for member in view.members if member.phase not in GONE and member.shape is not None]
+    counts = Counter(Shape(shape.demand.need({})) for shape in there)
     roles = [Role(f"member-{at}", Sizes((many,)), shape) for at, (shape, many) in enumerate(counts.items())]
     return Gang(name=view.key.unique, roles=tuple(roles), user=view.key.namespace) if roles else None
