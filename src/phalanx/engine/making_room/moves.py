@@ -14,7 +14,8 @@ from phalanx.engine.making_room.permits import Claimant, Permits
 from phalanx.engine.reclaimable import Occupant, Release
 from phalanx.engine.room.placement import NoPlace, Places, Wish, find_ceiling, place
 from phalanx.engine.room.seats import sizes_of
-from phalanx.model.fleet import Fleet
+from phalanx.engine.room.view import NOBODY, Exempt
+from phalanx.engine.session import Session
 from phalanx.model.form import Form, form_at_sizes
 from phalanx.model.plan import Cause, Seats
 
@@ -22,6 +23,9 @@ from phalanx.model.plan import Cause, Seats
 MOVES_MOST = 4
 #: Candidates that are looked at, the cheapest first.
 CANDIDATES_MOST = 24
+
+#: The name under which a view keeps the nodes that somebody may be moved to, beside the exemptions from windows.
+MAKING_WAY: Exempt = frozenset({-4})
 
 Moved = tuple[Places, tuple[tuple[Occupant, tuple[Seats, ...]], ...]]
 
@@ -41,7 +45,7 @@ def find_moves(
         return None
     # Cheap first, then small ones, which find another place more easily; of equals the one that came last makes way.
     movable.sort(key=lambda occupant: (_cost_us(occupant), sum(sizes_of(occupant.seats)), -occupant.number))
-    found = _Moving(calendar, claimant, permits.session.fleet).find(movable[:CANDIDATES_MOST])
+    found = _Moving(calendar, claimant, permits.session).find(movable[:CANDIDATES_MOST])
     if found is None:
         return None
     # Asked only now: the calendar has to be searched for it, and most gangs find no move at all.
@@ -64,8 +68,8 @@ def _cost_us(occupant: Occupant) -> int:
 class _Moving:
     """Tries sets of gangs that make way: one, then more."""
 
-    def __init__(self, calendar: RoomAhead, claimant: Wish, fleet: Fleet) -> None:
-        self.calendar, self.claimant, self.fleet = calendar, claimant, fleet
+    def __init__(self, calendar: RoomAhead, claimant: Wish, session: Session) -> None:
+        self.calendar, self.claimant, self.session, self.fleet = calendar, claimant, session, session.fleet
 
     def find(self, movable: Sequence[Occupant]) -> Moved | None:
         """The cheapest single move that works; else the fewest of the cheapest together."""
@@ -111,11 +115,17 @@ class _Moving:
         claimant = place(view, self.claimant)
         if isinstance(claimant, NoPlace):
             return None
+        exempt = NOBODY
+        if self.claimant.exempt:
+            # Windows that are open and do not bind the claimant bind whoever makes way for it. Of those to come whoever
+            # can be moved gets notice, as when it leaves a node by itself.
+            exempt = MAKING_WAY
+            view.usable_by_exempt[exempt] = view.usable_by_exempt[NOBODY] & self.session.usable(NOBODY)
         moved = []
         # Largest first, since a small one still fits into what is left and a large one does not.
         for occupant in sorted(group, key=lambda occupant: (-sum(sizes_of(occupant.seats)), occupant.number)):
             form = self._form(occupant)
-            found = place(view, Wish(form, 1))
+            found = place(view, Wish(form, 1, exempt))
             if isinstance(found, NoPlace):
                 return None
             moved.append((occupant, found[0]))
