@@ -127,7 +127,7 @@ def figure(runs: Sequence[GangRun], name: str) -> float:
 
 
 def tabulate(size: int, done: Runs) -> list[str]:
-    """A line for each scheduler, and one for each about what it writes."""
+    """A line for each scheduler, with what it writes at the end."""
     lines = [
         f"gangs of {size:<6} {'first s':>8} {'last s':>7} {'pods/s':>16} {'pace':>16}"
         f" {'CPU-ms/pod':>11} {'API':>5} {'etcd':>5} {'MB':>5}  writes/pod"
