@@ -8,7 +8,7 @@
 #   make check      lint, format, types, import contracts, tidiness
 #   make reference  tables of the reference pages in docs, from the code
 #   make bench      the benchmarks (BENCH_FLAGS=--quick for a look at every row)
-#   make bench-kube those on a real Kubernetes control plane, beside the stock scheduler (10 minutes)
+#   make bench-kube those on a real Kubernetes control plane, beside the stock scheduler (20 minutes)
 #   make setup      the environment in .venv for all of the above
 #   make lock       write requirements/*.txt anew (LOCK_FLAGS=--upgrade for newer versions)
 

@@ -10,7 +10,7 @@ import pytest
 from bench import kube_gangs
 from bench.kube_arrivals import list_decisions
 from bench.kube_crowd import SMALL, list_tenants
-from bench.kube_gangs import GangRun, tabulate
+from bench.kube_gangs import GangRun, tabulate, tell_ratios
 from bench.kube_plane import Program, count_writes
 
 METRICS = """# TYPE apiserver_request_total counter
@@ -47,9 +47,17 @@ def test_the_table_has_medians_and_their_spread():
     head, row = tabulate(8, {"phalanx": runs})
     assert row.split()[:2] == ["phalanx", "0.60"]
     assert "50 (25-100)" in row
-    assert "1.00  2.00  0.50" in row, "milliseconds a pod: scheduler, API server, etcd"
+    assert "1.00  2.00  0.50  3.50" in row, "milliseconds a pod: scheduler, API server, etcd, all of them"
     assert row.endswith("1.12 (pods/binding 1.00, configmaps 0.12)")
     assert head.startswith("gangs of 8")
+
+
+def test_ratios_are_better_the_higher_whatever_they_are_of():
+    def ran(seconds, cpu_s):
+        return [GangRun(100, 0.5, 0.5 + seconds, cpu_s, 0.0, 0.0, 80, Counter())]
+
+    said = tell_ratios({"phalanx": ran(2.0, 0.4), "stock": ran(8.0, 1.6), "binder": ran(1.0, 0.2)})
+    assert said == "  times stock, part of the binder: rate 3.4x 60%, pace 4.0x 50%, processor time 4.0x 50%"
 
 
 def test_a_row_without_its_control_plane_says_what_it_needs(monkeypatch, tmp_path):

@@ -108,8 +108,8 @@ class Herald:
     def list_due(self) -> list[GangKey]:
         """Whom to tell now, those for whom somebody waits first, then in the order in which they came."""
         now_us = self._clock.now_us()
-        due = [(self._listeners[key].due_us, key.unique, key) for key in self._untold]
-        return [key for due_us, _, key in sorted(due) if due_us <= now_us]
+        due = [key for key in self._untold if self._listeners[key].due_us <= now_us]
+        return sorted(due, key=lambda key: (self._listeners[key].due_us, key.unique))
 
     async def tell_some(
         self, keys: Iterable[GangKey], views: Mapping[GangKey, GangView], why: Mapping[GangKey, Told]
