@@ -31,6 +31,7 @@ from phalanx.frontends.kube.objects.pod import Pod
 EPOCH: Final = "phalanx.dev/epoch"
 RANK: Final = "phalanx.dev/rank"
 _SILENT_NAP_S: Final = 0.2
+_REFUSED_NAP_S: Final = 2.0
 #: The cause of a refused eviction that is not for now, but for as long as a gang is not whole.
 _BUDGET: Final = "DisruptionBudget"
 #: What a write to a pod that is gone, or is another one of that name, is answered with.
@@ -222,6 +223,7 @@ class Binder:
 
     async def fence(self, berth: Berth) -> Word:
         """Make every binding of a pod that may still be on its way too old, and look at what it is then."""
+        said = ""
         while True:
             self._check_lead()
             # With the instant: a value that is there already would change nothing, and so not the version either.
@@ -231,9 +233,13 @@ class Binder:
                 body = await self._api.call("PATCH", berth.path, tree, kind=MERGE_PATCH)
             except ApiRefusedError as refused:
                 # Another uid under its name is told as a field that cannot be changed (422).
-                if refused.code not in _IS_ANOTHER:
-                    raise
-                return Word(BerthFate.LOST, "is gone")
+                if refused.code in _IS_ANOTHER:
+                    return Word(BerthFate.LOST, "is gone")
+                # Too much to do, or a right that is missing: nothing is known of the pod before it is answered.
+                if said != (said := refused.words):
+                    self._tell("fence-refused", pod=f"{berth.namespace}/{berth.name}", says=said)
+                await asyncio.sleep(refused.retry_after_s or _REFUSED_NAP_S)
+                continue
             except ApiSilentError:
                 await asyncio.sleep(_SILENT_NAP_S)
                 continue
