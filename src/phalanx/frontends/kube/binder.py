@@ -32,8 +32,9 @@ EPOCH: Final = "phalanx.dev/epoch"
 RANK: Final = "phalanx.dev/rank"
 _SILENT_NAP_S: Final = 0.2
 _REFUSED_NAP_S: Final = 2.0
-#: The cause of a refused eviction that is not for now, but for as long as a gang is not whole.
-_BUDGET: Final = "DisruptionBudget"
+#: Causes of a refused eviction that last: a budget for disruptions, for as long as the gang is not whole; a namespace
+#: that is being deleted, in which nothing is created any more, and an eviction is.
+_LASTING: Final = frozenset({"DisruptionBudget", "NamespaceTerminating"})
 #: What a write to a pod that is gone, or is another one of that name, is answered with.
 _IS_ANOTHER: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -194,6 +195,7 @@ class Binder:
             "metadata": {"name": berth.name, "namespace": berth.namespace},
             "deleteOptions": {"preconditions": {"uid": berth.uid}},
         }
+        said = ""
         while True:
             self._check_lead()
             try:
@@ -201,9 +203,10 @@ class Binder:
             except ApiRefusedError as refused:
                 if refused.code in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                     return  # it is gone, or is another one of that name
-                if _BUDGET in refused.causes and await self._delete(berth):
+                if _LASTING.intersection(refused.causes) and await self._delete(berth):
                     return
-                self._tell("eviction-refused", pod=f"{berth.namespace}/{berth.name}", says=refused.words)
+                if said != (said := refused.words):
+                    self._tell("eviction-refused", pod=f"{berth.namespace}/{berth.name}", says=said)
                 await asyncio.sleep(refused.retry_after_s or NAP_LAST_S)
             except ApiSilentError:
                 await asyncio.sleep(_SILENT_NAP_S)
