@@ -84,12 +84,16 @@ class IntentShelf:
     async def clear(self) -> None:
         """Take away what lies there for nothing."""
         for place in self._places.values():
+            if self._free.locked():
+                return  # somebody needs them all, and writes over what lies there
             if not place.is_taken and place.text:
+                # As any flight does: whoever comes meanwhile must find as many places as it was told there are.
+                await self._free.acquire()
                 place.is_taken = True
                 try:
                     await self._put(place, "")
                 finally:
-                    place.is_taken = False
+                    self.leave(place)
 
     @property
     def is_littered(self) -> bool:
