@@ -156,13 +156,32 @@ def test_without_the_rights_to_undo_it_says_which_and_undoes_when_they_are_given
         create_gang(plane, "a", 8)
         wait_told(scheduler, "eviction-refused", "cannot create resource", "pods/eviction")
         scheduler.kill()
-    # Without the right to look at what another one left it cannot begin, and a restart is how it tries again.
+    # Nothing is known of what another one left before a mark was put on it.
+    rules = plane.api.get(CLUSTER)["rules"]
     with without(CLUSTER, "pods", "patch"):
         scheduler = OurScheduler(plane, tmp_path, "--no-leader-election")
-        assert scheduler.process.wait(15) == 1
-        wait_told(scheduler, "failed", "cannot patch resource", '"pods"')
+        try:
+            wait_told(scheduler, "fence-refused", "cannot patch resource", '"pods"')
+            plane.api.patch(CLUSTER, {"rules": rules})
+            wait_until(lambda: not bound(plane, "a"), lambda: (bound(plane), scheduler.log), 15)
+            scheduler.wait_for("undone")
+        finally:
+            scheduler.close()
+
+
+def test_what_lies_about_is_left_lying_without_the_right_to_clear_it_and_nobody_waits_for_that(
+    plane, tmp_path, without
+):
     with running(plane, tmp_path) as scheduler:
-        wait_until(lambda: not bound(plane, "a"), lambda: (bound(plane), scheduler.log), 15)
+        create_gang(plane, "a", 8)
+        wait_bound(plane, 8, "a")
+        with without(OWN, "configmaps", "update"):
+            wait_told(scheduler, "clear-refused", "cannot update resource", '"configmaps"')
+            finish(plane, "a")
+            plane.api.create_all(PODS, make_pods("single", 1, scheduler="phalanx"))
+            wait_bound(plane, 1, "single")
+        create_gang(plane, "b", 7)
+        wait_bound(plane, 7, "b", 20)
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "update"])

@@ -161,6 +161,28 @@ def test_pods_of_a_namespace_that_is_being_deleted_are_not_started(plane, tmp_pa
     plane.api.delete(pods, gracePeriodSeconds=0)
 
 
+def test_a_namespace_deleted_in_the_middle_and_nothing_of_its_gang_stays(plane, tmp_path):
+    plane.api.create_all(NODES, make_nodes("1x8"))
+    space = "/api/v1/namespaces/leaving"
+    plane.api.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
+    groups = NATIVE.replace("default", "leaving")
+
+    def delete_space():
+        plane.api.delete(space)
+        time.sleep(0.2)  # for the server to know it everywhere
+
+    with (
+        BindProxy(plane, 3, delete_space, goes_on=True) as proxy,
+        running(plane, tmp_path, kubeconfig=proxy.kubeconfig(tmp_path)) as scheduler,
+    ):
+        plane.api.create(groups, make_native_gang("a", 8))
+        plane.api.create_all(f"{space}/pods", make_pods("a", 8, scheduler="phalanx", native_gang="a"))
+        (line,) = scheduler.wait_for("undone")
+        assert "because it is being terminated" in line["says"]
+        wait_until(lambda: not bound(plane, path=f"{space}/pods"), lambda: scheduler.log)
+    plane.api.delete(f"{space}/pods", gracePeriodSeconds=0)
+
+
 def test_beside_the_stock_scheduler_gangs_are_whole_or_absent(plane, tmp_path, needs):
     """Both bind onto the same nodes at the same time, and neither knows what the other is about to do."""
     needs("kube-scheduler")

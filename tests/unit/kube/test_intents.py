@@ -1,79 +1,92 @@
-"""The shelf on which flights are written down: as many at a time as there are places, whoever clears up meanwhile."""
+"""The shelf of plans, on objects in memory."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
-from phalanx.frontends.kube.api.kubeconfig import ApiAccess
+from phalanx.frontends.kube.api.api_client import ApiRefusedError
 from phalanx.frontends.kube.flights import Berth, Flight
 from phalanx.frontends.kube.gang_view import Dialect, GangKey
-from phalanx.frontends.kube.intents import PLACES, IntentShelf
+from phalanx.frontends.kube.intents import PLACES, FencedError, IntentShelf
+
+KEY = GangKey(Dialect.NATIVE, "team", "a")
+FLIGHT = Flight((KEY,), (Berth("team", "a-0", "uid", "n0", KEY.unique),), 100.0, {})
 
 
-class SlowApi:
-    """Has an object of every name; a write is answered when the test says so."""
-
-    access = ApiAccess("nowhere", 0, None)
+class OneFolder:
+    """ConfigMaps by path; a write with an old version is refused. Writes wait while the gate is shut."""
 
     def __init__(self):
-        self.answers = asyncio.Event()
-        self.answers.set()
-        self.asked = 0
+        self.trees, self.gate = {}, asyncio.Event()
+        self.gate.set()
 
     async def get(self, path):
-        return b'{"metadata":{"resourceVersion":"1"}}'
+        if path not in self.trees:
+            raise ApiRefusedError(f"GET {path}", 404, "NotFound", "")
+        return json.dumps(self.trees[path]).encode()
 
     async def call(self, method, path, tree):
-        self.asked += 1
-        await self.answers.wait()
-        return b'{"metadata":{"resourceVersion":"2"}}'
+        await self.gate.wait()
+        where = f"{path}/{tree['metadata']['name']}" if method == "POST" else path
+        version = int(self.trees[where]["metadata"]["resourceVersion"]) if where in self.trees else 0
+        if version and tree["metadata"].get("resourceVersion") != str(version):
+            raise ApiRefusedError(f"{method} {path}", 409, "Conflict", "the object has been modified")
+        self.trees[where] = {**tree, "metadata": {**tree["metadata"], "resourceVersion": str(version + 1)}}
+        return json.dumps(self.trees[where]).encode()
 
 
-def flight(number):
-    berths = tuple(Berth("team", f"g{number}-{at}", f"u{number}-{at}", "n0", f"g{number}") for at in range(2))
-    return Flight((GangKey(Dialect.NATIVE, "team", f"g{number}"),), berths, 1.0, {})
+def on_a_shelf(script):
+    async def main():
+        api = OneFolder()
+        shelf = IntentShelf(api, "x", "phalanx")
+        assert await shelf.take_over(1) == []
+        await script(api, shelf)
+
+    asyncio.run(main())
 
 
-async def make_littered():
-    api = SlowApi()
-    shelf = IntentShelf(api, "team", "phalanx")
-    await shelf.take_over(1)
-    for place in [await shelf.write(flight(number)) for number in range(PLACES)]:
-        shelf.leave(place)
-    return api, shelf
-
-
-@pytest.mark.parametrize("clears_first", [True, False])
-def test_flights_that_come_while_it_is_cleared_wait_for_a_place_and_find_one(clears_first):
-    async def go():
-        api, shelf = await make_littered()
-        assert shelf.is_littered
-        api.answers.clear()
-        flights = [shelf.write(flight(number)) for number in range(PLACES)]
-        work = [shelf.clear(), *flights] if clears_first else [*flights, shelf.clear()]
-        tasks = [asyncio.create_task(each) for each in work]
+def test_the_last_place_may_be_cleared_just_when_somebody_needs_it():
+    async def script(api, shelf):
+        places = [await shelf.write(FLIGHT) for _ in range(PLACES)]
+        shelf.leave(places[-1])
+        api.gate.clear()
+        clearing = asyncio.create_task(shelf.clear())
         await asyncio.sleep(0)
+        writing = asyncio.create_task(shelf.write(FLIGHT))
         await asyncio.sleep(0)
-        assert api.asked == 2 * PLACES + PLACES, "as many under way as there are places"
-        api.answers.set()
-        done = await asyncio.gather(*tasks)
-        places = [each for each in done if each is not None]
-        assert len({place.name for place in places}) == PLACES
-        assert all("g" in place.text for place in places), "none was cleared under a flight"
+        api.gate.set()
+        await clearing
+        assert (await asyncio.wait_for(writing, 5)).name == places[-1].name
 
-    asyncio.run(go())
+    on_a_shelf(script)
 
 
-def test_nothing_is_cleared_while_somebody_flies_who_may_write_over_it():
-    async def go():
-        _, shelf = await make_littered()
-        place = await shelf.write(flight(0))
-        assert not shelf.is_littered
-        shelf.leave(place)
-        assert shelf.is_littered
+def test_nothing_is_cleared_while_somebody_waits_for_a_place():
+    async def script(_, shelf):
+        places = [await shelf.write(FLIGHT) for _ in range(PLACES)]
+        writing = asyncio.create_task(shelf.write(FLIGHT))
+        await asyncio.sleep(0)
+        await shelf.clear()
+        shelf.leave(places[0])
+        assert (await asyncio.wait_for(writing, 5)).name == places[0].name
+        shelf.leave(places[1])
         await shelf.clear()
         assert not shelf.is_littered
 
-    asyncio.run(go())
+    on_a_shelf(script)
+
+
+def test_what_a_leader_before_left_is_found_and_it_cannot_write_any_more():
+    async def script(api, shelf):
+        await shelf.write(FLIGHT)
+        second = IntentShelf(api, "x", "phalanx")
+        ((place, flight),) = await second.take_over(2)
+        assert (flight.keys, flight.berths) == (FLIGHT.keys, FLIGHT.berths)
+        assert api.trees[f"/api/v1/namespaces/x/configmaps/{place.name}"]["data"]["epoch"] == "2"
+        with pytest.raises(FencedError):
+            await shelf.write(FLIGHT)
+
+    on_a_shelf(script)

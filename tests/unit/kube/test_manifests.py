@@ -26,18 +26,10 @@ def test_everything_is_printed_once_and_the_image_and_the_rest_can_be_chosen():
     code, text = install("--image", "registry.example/phalanx:7", "--namespace", "sched", "--replicas", "3")
     assert code == 0
     trees = list(yaml.safe_load_all(text))
-    assert [tree["kind"] for tree in trees] == [
-        "Namespace",
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "Role",
-        "Role",
-        "RoleBinding",
-        "Deployment",
-        "Service",
-        "PodDisruptionBudget",
-    ]
+    named = [(tree["kind"], tree["metadata"]["name"]) for tree in trees]
+    assert len(set(named)) == len(named)
+    kinds = "Namespace ServiceAccount ClusterRole ClusterRoleBinding Role RoleBinding Deployment Service PodDisruptionBudget"
+    assert list(dict(named)) == kinds.split(), "each after what it stands on"
     spec = by_kind(trees)["Deployment"]["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     assert (spec["replicas"], container["image"]) == (3, "registry.example/phalanx:7")

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from phalanx.frontends.kube.api.api_client import MERGE_PATCH, ApiClient, ApiRefusedError, ApiSilentError
 from phalanx.frontends.kube.flights import (
@@ -30,8 +30,10 @@ from phalanx.frontends.kube.objects.decode import Unreadable, decode_object
 from phalanx.frontends.kube.objects.pod import Pod
 
 _SILENT_NAP_S: Final = 0.2
-#: The cause of a refused eviction that is not for now, but for as long as a gang is not whole.
-_BUDGET: Final = "DisruptionBudget"
+_REFUSED_NAP_S: Final = 2.0
+#: Causes of a refused eviction that last: a budget for disruptions, for as long as the gang is not whole; a namespace
+#: that is being deleted, in which nothing is created any more, and an eviction is.
+_LASTING: Final = frozenset({"DisruptionBudget", "NamespaceTerminating"})
 #: What a write to a pod that is gone, or is another one of that name, is answered with.
 _IS_ANOTHER: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -202,23 +204,28 @@ class Binder:
             "metadata": {"name": berth.name, "namespace": berth.namespace},
             "deleteOptions": {"preconditions": {"uid": berth.uid}},
         }
+        await self._evict(berth, tree)
+        # Or the rest of its gang would be started beside it before the watch has told of this.
+        self._surveyor.note_evicted(berth)
+
+    async def _evict(self, berth: Berth, tree: dict[str, Any]) -> None:
+        said = ""
         while True:
             self._check_lead()
             try:
                 await self._api.call("POST", f"{berth.path}/eviction", tree)
             except ApiRefusedError as refused:
                 if refused.code in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-                    break  # it is gone, or is another one of that name
-                if _BUDGET in refused.causes and await self._delete(berth):
-                    break
-                self._tell("eviction-refused", pod=f"{berth.namespace}/{berth.name}", says=refused.words)
+                    return  # it is gone, or is another one of that name
+                if _LASTING.intersection(refused.causes) and await self._delete(berth):
+                    return
+                if said != (said := refused.words):
+                    self._tell("eviction-refused", pod=f"{berth.namespace}/{berth.name}", says=said)
                 await asyncio.sleep(refused.retry_after_s or NAP_LAST_S)
             except ApiSilentError:
                 await asyncio.sleep(_SILENT_NAP_S)
             else:
-                break
-        # Or the rest of its gang would be started beside it before the watch has told of this.
-        self._surveyor.note_evicted(berth)
+                return
 
     async def _delete(self, berth: Berth) -> bool:
         """A budget protects what works; part of a gang does no work, and would hold room for ever."""
@@ -233,6 +240,7 @@ class Binder:
 
     async def fence(self, berth: Berth) -> Word:
         """Make every binding of a pod that may still be on its way too old, and look at what it is then."""
+        said = ""
         while True:
             self._check_lead()
             # With the instant: a value that is there already would change nothing, and so not the version either.
@@ -242,9 +250,13 @@ class Binder:
                 body = await self._api.call("PATCH", berth.path, tree, kind=MERGE_PATCH)
             except ApiRefusedError as refused:
                 # Another uid under its name is told as a field that cannot be changed (422).
-                if refused.code not in _IS_ANOTHER:
-                    raise
-                return Word(BerthFate.LOST, "is gone")
+                if refused.code in _IS_ANOTHER:
+                    return Word(BerthFate.LOST, "is gone")
+                # Too much to do, or a right that is missing: nothing is known of the pod before it is answered.
+                if said != (said := refused.words):
+                    self._tell("fence-refused", pod=f"{berth.namespace}/{berth.name}", says=said)
+                await asyncio.sleep(refused.retry_after_s or _REFUSED_NAP_S)
+                continue
             except ApiSilentError:
                 await asyncio.sleep(_SILENT_NAP_S)
                 continue

@@ -16,7 +16,7 @@ from typing import Any, Final
 from phalanx.control.explain import Told
 from phalanx.frontends.kube.answers.cluster_view import ClusterView, take_picture
 from phalanx.frontends.kube.answers.kube_replies import AnswerError
-from phalanx.frontends.kube.api.api_client import ApiClient
+from phalanx.frontends.kube.api.api_client import ApiClient, ApiRefusedError, ApiSilentError
 from phalanx.frontends.kube.api.reflector import Reflector
 from phalanx.frontends.kube.binder import Binder
 from phalanx.frontends.kube.expressing import (
@@ -356,10 +356,17 @@ class Controller:
         self._wake.set()
 
     async def _clear_shelf(self) -> None:
+        said = ""
         while True:
             await asyncio.sleep(_CLEAR_AFTER_S)
-            if self.shelf.is_littered and self.surveyor.may_write():
+            if not (self.shelf.is_littered and self.surveyor.may_write()):
+                continue
+            try:
                 await self.shelf.clear()
+            except (ApiRefusedError, ApiSilentError) as bad:
+                # What lies there does no harm, and nobody is to wait for tidying.
+                if said != (said := str(bad)):
+                    self._tell("clear-refused", says=said)
 
     # ---- telling
 

@@ -175,11 +175,17 @@ class IntentShelf:
             return
 
     async def _is_written(self, place: ShelfPlace, tree: dict[str, Any]) -> bool:
-        there = decode_any(await self._api.get(f"{self._path}/{place.name}"))
-        if there.get("data") != tree["data"]:
-            return False
-        place.version, place.text = there["metadata"]["resourceVersion"], tree["data"]["flight"]
-        return True
+        while True:
+            try:
+                there = decode_any(await self._api.get(f"{self._path}/{place.name}"))
+            except ApiSilentError:
+                # Without an answer nobody knows which version is there, and the next write would look like another's.
+                await asyncio.sleep(_NAP_S)
+                continue
+            if there.get("data") != tree["data"]:
+                return False
+            place.version, place.text = there["metadata"]["resourceVersion"], tree["data"]["flight"]
+            return True
 
     def _tree(self, place: ShelfPlace, text: str) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": place.name, "labels": {_LABEL: self._scheduler}}
