@@ -85,6 +85,7 @@ class Fleet:
         self.device_column = self.kind_index.get(DEVICE_KIND, -1)
         self.device_capacity = _device_columns(self.capacity, self.device_column)
         self.islands = {i: node.islands for i, node in enumerate(nodes) if node.islands}
+        self.taints = tuple(sorted({taint for node in nodes for taint in node.taints}))  # of all of them
         self.spare = np.array([node.spare for node in nodes], dtype=np.bool_)
         self.domains = _domain_columns(nodes, levels)
         # Nodes sorted so that every domain of every level is one contiguous run: neighbours in

@@ -578,6 +578,23 @@ gangs:
     assert "job.yaml: line 3: gangs[0] 'yes': duration: only the simulator asks that" in notes
 
 
+def test_rules_about_others_go_by_domains_that_the_daemon_knows(sent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("""\
+gangs:
+  - name: A
+    bears: [01]
+    roles:
+      - {name: w, members: 2, each: {gpu: 1}, at_most: {rack: 1}, apart: {node: [yes]}}
+      - {name: l, members: 1, each: {gpu: 1}, rather: [{weight: 2, beside: {block: yes}}]}
+    command: "true"
+""")
+    (job,), _ = sent("job.yaml")
+    assert job["gang"]["bears"] == ["01"]
+    assert job["gang"]["roles"][0]["apart"] == {"node": ["yes"]}
+    assert job["gang"]["roles"][1]["rather"] == [{"weight": 2, "beside": {"block": "yes"}}]
+
+
 def test_the_command_line_goes_before_the_file(sent, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("job.toml").write_text('name = "a"\nmembers = 4\npriority = 1\ncommand = ["true"]\neach = {gpu = 1}\n')

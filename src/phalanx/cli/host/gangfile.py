@@ -27,8 +27,15 @@ _JOB_KEYS: Final = ("name", "command", "run", "env", "cwd", "begin", "array", "s
 _SHAPE_KEYS: Final = ("members", "each", "roles")
 #: Only the simulator asks these: a live job is submitted now, by its user, and takes as long as it takes.
 _SIMULATED: Final = ("submit", "user", "duration", "speedup")
+#: Rules about others that stand by domain: which domains there are, the daemon knows.
+_BY_DOMAIN: Final = frozenset({"at_most", "apart", "beside", "spread"})
 #: Below these keys words are words: a label 01 or yes is a name.
-_TEXTS: Final = frozenset({"name", "queue", "select", "tolerate", "together", "after", "command", "commands", "env"})
+_TEXTS: Final = frozenset(
+    (
+        *("name", "queue", "select", "tolerate", "together", "after", "command", "commands", "env"),
+        *("bears", "apart", "beside"),
+    )
+)
 
 #: Key of a job on its way: where it was written, for what the daemon says of it.
 PLACE: Final = "place"
@@ -176,7 +183,7 @@ def _check_gang(wish: JobRequest, raw: Raw, place: GangPlace) -> None:
     queue = keys["queue"].text or str(keys["queue"].value) if "queue" in keys else ""
     spot = Spot(replace(raw, value=keys), str(place.file), place.entry)
     try:
-        parse_gang(spot, Known([queue], tuple(_words_in(keys.get("topology"))), _list_domains(keys)))
+        parse_gang(spot, Known([queue], tuple(_words_in(keys.get("topology"))), tuple(_list_domains(raw))))
     except BadInput as bad:
         raise UsageError(str(bad), "mend the file: docs/job-files.md") from None
 
@@ -191,10 +198,17 @@ def _words_in(raw: Raw | None) -> Iterator[str]:
         yield inner
 
 
-def _list_domains(keys: Mapping[str, Raw]) -> list[str]:
-    """Everything that rules about others go by."""
-    found = [keys[key].value for key in ("at_most", "apart", "beside", "spread") if key in keys]
-    return [by for each in found if isinstance(each, dict) for by in each]
+def _list_domains(raw: Raw | None) -> Iterator[str]:
+    """Everything that rules about others go by, also those of roles and of wishes."""
+    inner = None if raw is None else raw.value
+    if isinstance(inner, list):
+        for item in inner:
+            yield from _list_domains(item)
+    for key, value in inner.items() if isinstance(inner, dict) else ():
+        if key in ("roles", "rather"):
+            yield from _list_domains(value)
+        elif key in _BY_DOMAIN and isinstance(value.value, dict):
+            yield from value.value
 
 
 def _names_shape(wish: JobRequest) -> bool:

@@ -162,9 +162,8 @@ def _lay_out(fleet: Fleet, shape: Shape, presence: Presence, rule: Evenly) -> _E
     domains = fleet.domains_by(rule.by)
     counted = domains.codes >= 0
     if rule.heeds_select or rule.heeds_taints:
-        every = tuple(sorted({taint for node in fleet.nodes for taint in node.taints}))
         counted = counted & fleet.allowed(
-            shape.select if rule.heeds_select else (), shape.tolerate if rule.heeds_taints else every
+            shape.select if rule.heeds_select else (), shape.tolerate if rule.heeds_taints else fleet.taints
         )
     # As the default scheduler counts: by what the member selects, not by whether it would fit, and taints aside unless
     # it says otherwise. A zone that is full, or cordoned, goes on being one that others are compared with.
