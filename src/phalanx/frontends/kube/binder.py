@@ -24,6 +24,7 @@ from phalanx.frontends.kube.flights import (
     judge,
 )
 from phalanx.frontends.kube.intents import FencedError, IntentShelf, ShelfPlace
+from phalanx.frontends.kube.mirror import has_ended
 from phalanx.frontends.kube.objects.decode import Unreadable, decode_object
 from phalanx.frontends.kube.objects.pod import Pod
 
@@ -178,7 +179,9 @@ class Binder:
         if isinstance(pod, Unreadable):
             return Word(BerthFate.UNKNOWN, pod.says)
         word = tell_pod(pod, berth, says)
-        return self._note_bound(berth, berth.node) if word.fate is BerthFate.BOUND else word
+        if word.fate is BerthFate.BOUND:
+            self._note_bound(berth, berth.node)
+        return word
 
     # ---- back
 
@@ -189,9 +192,11 @@ class Binder:
     async def _take_back_one(self, berth: Berth, word: Word) -> None:
         if word.fate in (BerthFate.LOST, BerthFate.REFUSED):
             return
-        if word.fate is not BerthFate.BOUND and (await self.fence(berth)).fate is not BerthFate.BOUND:
+        if word.fate is not BerthFate.BOUND:
+            word = await self.fence(berth)
+        if word.fate is not BerthFate.BOUND:
             return
-        if self._surveyor.has_ended(berth):
+        if word.has_ended or self._surveyor.has_ended(berth):
             return  # it counts as done, and its controller may not make another
         self.counts.evicted += 1
         self._tell("evict", pod=f"{berth.namespace}/{berth.name}", node=berth.node)
@@ -247,7 +252,7 @@ def tell_pod(pod: Pod, berth: Berth, says: str = "") -> Word:
     if pod.metadata.uid != berth.uid:
         return Word(BerthFate.LOST, "is another one by now")
     if pod.spec.node_name == berth.node:
-        return Word(BerthFate.BOUND)
+        return Word(BerthFate.BOUND, has_ended=has_ended(pod))
     if pod.spec.node_name:
         return Word(BerthFate.LOST, f"was bound to {pod.spec.node_name} by somebody else")
     if pod.metadata.deletion_timestamp is not None:
