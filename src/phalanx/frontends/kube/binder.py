@@ -32,6 +32,8 @@ from phalanx.frontends.kube.objects.pod import Pod
 EPOCH: Final = "phalanx.dev/epoch"
 RANK: Final = "phalanx.dev/rank"
 _SILENT_NAP_S: Final = 0.2
+#: Who waited for longer until its plan was written down looks at its room again before it binds anything.
+_LONG_WRITE_S: Final = 0.5
 #: What a write to a pod that is gone, or is another one of that name, is answered with.
 _IS_ANOTHER: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -86,11 +88,17 @@ class Binder:
     async def fly(self, flight: Flight) -> Judgement:
         """From its first bind to its landing, or until nothing of it is left. `FencedError`: it is somebody else's."""
         place = None
+        began_s = self._surveyor.now_s()
         if len(flight.berths) > 1:
             try:
                 place = await self._shelf.write(flight)
             except (ApiRefusedError, ApiSilentError) as bad:
                 return Judgement(Course.BACK, f"its plan could not be written down: {bad}")
+        if place is not None and self._surveyor.now_s() - began_s > _LONG_WRITE_S:
+            short = self._surveyor.find_short(flight.berths)
+            if short:
+                self._shelf.leave(place)
+                return Judgement(Course.BACK, f"its room was taken while its plan was written down: {short}")
         return await self._fly_on(flight, place, {})
 
     async def take_up(self, flight: Flight, place: ShelfPlace, words: Mapping[str, Word]) -> Judgement:
