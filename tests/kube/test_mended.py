@@ -124,6 +124,25 @@ def test_nobody_leads_at_once_when_a_lease_disappears(elected):
     assert "bb" in [each.place for each in elected.find_leaders()]
 
 
+def test_room_is_looked_at_again_when_a_plan_took_long_to_write_down(world):
+    world.create(NODES, make_nodes("1x4"))
+    world.boot("a")
+    world.run_until(S)
+    asked = []
+
+    def find_fate(call):
+        asked.append(call.path)
+        is_first = sum("-intent-" in path for path in asked) == 1 and "-intent-" in call.path
+        return CallFate(vanishes="there" if is_first else "")
+
+    world.server.fate = find_fate
+    add_gang(world, "g", 4)
+    world.later(2 * S, world.create, PODS, make_pods("other", 1, scheduler="somebody", nodeName="node-0"))
+    world.run_until(9 * S)
+    assert bound(world, "g") == set()
+    assert not [path for path in asked if path.endswith("/binding")]
+
+
 # ---- what is taken back
 
 

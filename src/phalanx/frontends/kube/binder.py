@@ -26,6 +26,7 @@ from phalanx.frontends.kube.flights import (
     judge,
 )
 from phalanx.frontends.kube.intents import FencedError, IntentShelf, ShelfPlace
+from phalanx.frontends.kube.mirror import has_ended
 from phalanx.frontends.kube.objects.decode import Unreadable, decode_object
 from phalanx.frontends.kube.objects.pod import Pod
 
@@ -34,6 +35,8 @@ _REFUSED_NAP_S: Final = 2.0
 #: Causes of a refused eviction that last: a budget for disruptions, for as long as the gang is not whole; a namespace
 #: that is being deleted, in which nothing is created any more, and an eviction is.
 _LASTING: Final = frozenset({"DisruptionBudget", "NamespaceTerminating"})
+#: Who waited for longer until its plan was written down looks at its room again before it binds anything.
+_LONG_WRITE_S: Final = 0.5
 #: What a write to a pod that is gone, or is another one of that name, is answered with.
 _IS_ANOTHER: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -88,11 +91,17 @@ class Binder:
     async def fly(self, flight: Flight) -> Judgement:
         """From its first bind to its landing, or until nothing of it is left. `FencedError`: it is somebody else's."""
         place = None
+        began_s = self._surveyor.now_s()
         if len(flight.berths) > 1:
             try:
                 place = await self._shelf.write(flight)
             except (ApiRefusedError, ApiSilentError) as bad:
                 return Judgement(Course.BACK, f"its plan could not be written down: {bad}")
+        if place is not None and self._surveyor.now_s() - began_s > _LONG_WRITE_S:
+            short = self._surveyor.find_short(flight.berths)
+            if short:
+                self._shelf.leave(place)
+                return Judgement(Course.BACK, f"its room was taken while its plan was written down: {short}")
         return await self._fly_on(flight, place, {})
 
     async def take_up(self, flight: Flight, place: ShelfPlace, words: Mapping[str, Word]) -> Judgement:
@@ -181,7 +190,9 @@ class Binder:
         if isinstance(pod, Unreadable):
             return Word(BerthFate.UNKNOWN, pod.says)
         word = tell_pod(pod, berth, says)
-        return self._note_bound(berth, berth.node) if word.fate is BerthFate.BOUND else word
+        if word.fate is BerthFate.BOUND:
+            self._note_bound(berth, berth.node)
+        return word
 
     # ---- back
 
@@ -192,9 +203,11 @@ class Binder:
     async def _take_back_one(self, berth: Berth, word: Word) -> None:
         if word.fate in (BerthFate.LOST, BerthFate.REFUSED):
             return
-        if word.fate is not BerthFate.BOUND and (await self.fence(berth)).fate is not BerthFate.BOUND:
+        if word.fate is not BerthFate.BOUND:
+            word = await self.fence(berth)
+        if word.fate is not BerthFate.BOUND:
             return
-        if self._surveyor.has_ended(berth):
+        if word.has_ended or self._surveyor.has_ended(berth):
             return  # it counts as done, and its controller may not make another
         self.counts.evicted += 1
         self._tell("evict", pod=f"{berth.namespace}/{berth.name}", node=berth.node)
@@ -273,7 +286,7 @@ def tell_pod(pod: Pod, berth: Berth, says: str = "") -> Word:
     if pod.metadata.uid != berth.uid:
         return Word(BerthFate.LOST, "is another one by now")
     if pod.spec.node_name == berth.node:
-        return Word(BerthFate.BOUND)
+        return Word(BerthFate.BOUND, has_ended=has_ended(pod))
     if pod.spec.node_name:
         return Word(BerthFate.LOST, f"was bound to {pod.spec.node_name} by somebody else")
     if pod.metadata.deletion_timestamp is not None:

@@ -87,6 +87,7 @@ class Word:
     says: str = ""
     version: str = ""
     retry_after_s: float = 0.0
+    has_ended: bool = False  # it sat there, and is done
 
 
 class Course(Enum):

@@ -19,7 +19,7 @@ from phalanx.frontends.kube.gang_view import GangKey, PodMember
 from phalanx.frontends.kube.intents import IntentShelf, ShelfPlace
 from phalanx.frontends.kube.kube_clock import read_stamp_us
 from phalanx.frontends.kube.kube_planner import KubePlanner
-from phalanx.frontends.kube.mirror import Mirror, has_ended, holds_seat
+from phalanx.frontends.kube.mirror import Mirror, holds_seat
 from phalanx.frontends.kube.objects.pod import Pod
 from phalanx.frontends.kube.sights import name_of
 from phalanx.frontends.kube.translating import choose_membership
@@ -134,8 +134,7 @@ def _board(found: Findings, flight: Flight, words: Mapping[str, Word]) -> tuple[
         key = next(key for key in flight.keys if name == key.unique or name.startswith(f"{key.unique}/"))
         numbers.append(found.planner.board(key, gang, berths))
     for berth in flight.berths:
-        pod = found.mirror.find_pod((berth.namespace, berth.name))
-        if pod is not None and pod.metadata.uid == berth.uid and has_ended(pod):
+        if words[berth.uid].has_ended:
             found.planner.lose_pod(berth.uid)  # before we came; nobody will tell of it
     return tuple(numbers)
 

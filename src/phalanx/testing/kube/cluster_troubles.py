@@ -33,8 +33,8 @@ SLOW_US: Final = (300, 5_000, 60_000, 900_000, 2_500_000)
 LATE_US: Final = (4_600_000, 6_000_000, 11_000_000)
 #: At which of a replica's calls, and how far that has come, something happens; and what it may be.
 AIMS: Final = (
-    ("/binding", "sent"), ("/binding", "done"), ("/binding", "done"), ("/binding", "read"), ("-intent-", "done"),
-    ("-intent-", "read"), ("/eviction", "done"), ("pods/", "done"),
+    ("/binding", "sent"), ("/binding", "sent"), ("/binding", "done"), ("/binding", "done"), ("/binding", "read"),
+    ("-intent-", "done"), ("-intent-", "read"), ("/eviction", "done"), ("pods/", "done"),
 )  # fmt: skip
 DEEDS: Final = ("kill", "kill and rob", "kill and rob", "rob", "delete", "renew", "renew", "down", "sleep")
 #: Calls of which more go wrong than of others.
@@ -106,7 +106,7 @@ class ClusterTroubles:
                 self.world.later(rng.randint(1, until_us), self._do, fault)
         if "aims" in self.kinds:
             for what, step in rng.sample(AIMS, rng.randint(2, 4)):
-                self._aims.append(_Aim(what, step, rng.randint(1, 9), rng.choice(DEEDS)))
+                self._aims.append(_Aim(what, step, rng.randint(1, 7), rng.choice(DEEDS)))
         if "pages" in self.kinds:
             self.world.api.page_most = rng.choice((1, 2, 5))
 

@@ -150,7 +150,9 @@ class FakeApi:
         if self.etcd.get(key) is not None:
             says = f'{kind.id} "{metadata["name"]}" already exists'
             raise NoError(HTTPStatus.CONFLICT, "AlreadyExists", says)
-        metadata |= {"uid": f"u{number:05}", "creationTimestamp": self._stamp(), "generation": 1}
+        metadata |= {"uid": f"u{number:05}", "creationTimestamp": self._stamp()}
+        if not kind.is_built_in:
+            metadata["generation"] = 1  # of built-in kinds some count, and nobody here asks
         if kind.namespaced:
             metadata["namespace"] = place.namespace
         if kind.finalizer:
@@ -207,7 +209,7 @@ class FakeApi:
             made = {**_without(made, "status"), **({} if status is None else {"status": status})}
         if kind.id == "pods":
             check_pod_update(place, old.tree, made)
-        if made.get("spec") != old.tree.get("spec"):
+        if "generation" in before and made.get("spec") != old.tree.get("spec"):
             metadata["generation"] = before["generation"] + 1
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers") and before.get("finalizers"):
             return self.etcd.remove(place.key)  # nobody has anything to do for it any more

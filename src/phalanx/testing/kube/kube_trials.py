@@ -64,7 +64,7 @@ class KubeTrial:
         """Draw everything that can be drawn before it begins."""
         self.seed = seed
         rng = self.rng = Random(f"kube trial {seed}")
-        self.troubles = draw_kube_troubles(rng) | ({"aims"} if seed % 2 else set())  # the middle of a gang is the point
+        self.troubles = draw_kube_troubles(rng) | ({"aims"} if seed % 4 else set())  # the middle of a gang is the point
         election = rng.random() < 0.6 or bool({"sleeps", "cuts"} & self.troubles)
         settings = KubeSettings(
             bind_deadline_s=rng.choice((4.0, 10.0)),
