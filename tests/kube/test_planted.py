@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from selection import rest_long
 
-from phalanx.frontends.kube import binder, mirror
+from phalanx.frontends.kube import binder, mirror, pod_readings
 from phalanx.frontends.kube.api import reflector
 from phalanx.frontends.kube.api.api_client import ApiClient, ApiRefusedError, ApiSilentError
 from phalanx.frontends.kube.binder import Binder
@@ -170,8 +170,8 @@ def give_away_what_is_being_left(patch):
 
 def see_only_our_own(patch):
     """What pods of other schedulers hold is not counted."""
-    amounts = mirror.amounts_of
-    patch.setattr(mirror, "amounts_of", lambda pod: amounts(pod) if pod.spec.scheduler_name == "phalanx" else {})
+    amounts = pod_readings.amounts_of
+    patch.setattr(pod_readings, "amounts_of", lambda pod: amounts(pod) if pod.spec.scheduler_name == "phalanx" else {})
 
 
 def leave_plans_lying(patch):

@@ -182,6 +182,18 @@ def test_a_node_that_goes_takes_its_pods_along_and_may_come_back():
     assert len(planner.plan()) == 1
 
 
+def test_a_node_that_is_back_before_the_gang_has_turned_back_takes_others():
+    planner = make_planner(2)
+    settle(planner, "a", 2)
+    (departure,) = planner.plan()
+    planner.drop_nodes(["n0"])
+    planner.plan()
+    planner.put_nodes([Node("n0", {GPU: 2000})])
+    planner.turn_back(departure.numbers[0], "node n0 was gone")
+    planner.at(planner.next_due_us())
+    assert len(planner.plan()) == 1
+
+
 def test_of_nodes_that_go_together_only_those_wait_to_which_somebody_is_on_the_way():
     planner = make_planner(2, 2, 2)
     settle(planner, "a", 2)
@@ -194,7 +206,7 @@ def test_of_nodes_that_go_together_only_those_wait_to_which_somebody_is_on_the_w
     planner.plan()
     left = {node.name for node in planner.state.fleet.nodes if node.resources}
     assert left == {flies}
-    assert not planner.find_party("a/0") is not None, "its node is gone"
+    assert planner.find_party("a/0") is None, "its node is gone"
     assert sits != flies
     planner.turn_back(flying.numbers[0], "gone")
     planner.plan()

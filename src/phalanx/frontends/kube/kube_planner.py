@@ -117,7 +117,10 @@ class KubePlanner:
     def put_nodes(self, nodes: Sequence[Node]) -> None:
         """Nodes are new, or described anew; those that say nothing new cost nothing."""
         known = {node.name: node for node in self.state.fleet.nodes}
-        self._leaving.difference_update(node.name for node in nodes)
+        for name in self._leaving.intersection(node.name for node in nodes):
+            # It is back before those who were on their way there have turned back.
+            self._leaving.discard(name)
+            self.loop.open_node(self.state.fleet.index_by_name[name], open_=True)
         ours = self._sum_ours({node.name for node in nodes})
         widened = [_with_room(node, ours.get(node.name, _NOTHING)) for node in nodes]
         for node, wide in zip(nodes, widened, strict=True):
