@@ -166,7 +166,8 @@ def test_koordinator_groups(plane, kinds, scheduler):
 
 
 def test_what_cannot_be_honoured_is_refused_by_name(plane, scheduler):
-    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    selects = {"labelSelector": {"matchLabels": {"app": "x"}}, "namespaceSelector": {"matchLabels": {"tier": "ml"}}}
+    term = {**selects, "topologyKey": "kubernetes.io/hostname"}
     away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     plane.api.create_all(PODS, make_pods("away", 1, scheduler="phalanx", labels={"app": "x"}, affinity=away))
     plane.api.create_all(PODS, make_pods("bad", 1, scheduler="phalanx", nodeSelector={"no": "where"}))

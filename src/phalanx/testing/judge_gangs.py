@@ -16,7 +16,7 @@ CODES: Final = frozenset(
     {
         *("InvalidSpec", "Infeasible", "Held", "DependencyWaiting", "DependencyFailed", "GangIncomplete"),
         *("QueueLimit", "UserLimit", "Capacity", "Fragmentation", "Topology", "NodeConstraint", "Behind", "Reserved"),
-        *("Maintenance", "DeadlineUnreachable", "Backoff", "SearchBudget"),
+        *("Maintenance", "DeadlineUnreachable", "Backoff", "SearchBudget", "Neighbours"),
     }
 )
 _DAY_US: Final = 24 * 3600 * 1_000_000

@@ -240,6 +240,14 @@ def test_what_an_autoscaler_was_told_is_taken_back():
     assert (condition["status"], condition["reason"]) == ("False", "QueueLimit")
 
 
+def test_an_autoscaler_hears_of_those_whom_a_new_node_would_help():
+    _, view, _ = waiting(PLUGINS)
+    (each,) = members(PLUGINS, 1)
+    patch = patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view, Code.NEIGHBOURS, "words"), THEN)
+    assert [condition["reason"] for condition in patch.body["status"]["conditions"]] == ["Unschedulable"]
+    assert patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view, Code.BEHIND, "words"), THEN) is None
+
+
 def test_surplus_without_room_takes_nothing_from_a_gang_that_is_whole():
     group = gang(NATIVE, 2)
     pods = [*members(NATIVE, 2, node="n1"), *members(NATIVE, 1, start=2)]

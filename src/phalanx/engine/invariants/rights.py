@@ -51,7 +51,7 @@ def check_rights(snapshot: Snapshot, plan: Plan, changes: Sequence[Change], poli
     """Everything that is taken is taken by somebody who may, and who gets it."""
     # First what needs no order; then the plan once more from the top, as it was decided.
     yield from _check_evictions(snapshot, plan, changes, policy)
-    replay = _Replay(snapshot, policy)
+    replay = _Replay(snapshot, policy, plan.infeasible)
     by_taker: dict[int, list[Change]] = {}
     for change in changes:
         if change.beneficiary is not None:
@@ -134,8 +134,9 @@ def list_units(snapshot: Snapshot, binds: Sequence[Bind]) -> Iterator[list[Bind]
 class _Replay:
     """Usage and standing of every queue, as they move with a plan."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        """As the snapshot has it."""
+    def __init__(self, snapshot: Snapshot, policy: Policy, infeasible: Sequence[int]) -> None:
+        """As the snapshot has it, but for those whom the plan finds to be hopeless: they are no demand either."""
+        self.hopeless = snapshot.judged.union(infeasible)
         self.snapshot, self.policy = snapshot, policy
         self.usage = snapshot.queues.usage.copy()
         self.waiting = find_waiting(snapshot)
@@ -150,7 +151,7 @@ class _Replay:
         demand = self.snapshot.queues.usage.copy()
         for number, row in self.waiting.items():
             # Rule 11: demand is usage and what waits, at its largest; whoever cannot have a turn demands nothing.
-            if not self.snapshot.pending.gate[row] and number not in self.snapshot.judged:
+            if not self.snapshot.pending.gate[row] and number not in self.hopeless:
                 gang = self.snapshot.gangs[number]
                 most = self._asks(number, [role.sizes.most for role in gang.roles])
                 for queue in walk_up(self.snapshot, int(self.snapshot.pending.queue[row])):

@@ -20,7 +20,12 @@ from phalanx.frontends.kube.remarks import Invalid, Remark, Unsupported, blocks
 from phalanx.model.reason import Code
 
 #: Codes that more or other nodes would cure. Only these may make a cluster autoscaler act.
-LACKS_ROOM: Final = frozenset({Code.INFEASIBLE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.NODE_CONSTRAINT})
+LACKS_ROOM: Final = frozenset(
+    {
+        *(Code.INFEASIBLE, Code.CAPACITY, Code.FRAGMENTATION, Code.TOPOLOGY, Code.NODE_CONSTRAINT),
+        Code.NEIGHBOURS,  # on a new node nobody is in the way
+    }
+)
 #: The word for a legal wish that is not honoured; it has no code, since the engine never sees such a gang.
 UNSUPPORTED: Final = "Unsupported"
 

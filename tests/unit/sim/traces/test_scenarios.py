@@ -42,6 +42,9 @@ gangs:
   - {name: "null", duration: 1e3, together: p, after: ["01"], roles: [
       {name: worker, members: 2, each: {gpu: 1}, topology: {require: rack}}, {name: loader, members: 1, each: {cpu: 2}, select: {on: "yes"}, tolerate: [spot]}]}
   - {name: D, members: 1, each: {gpu: 1}, duration: 60, after: {any: [B, "null"]}}
+  - {name: E, members: 2, each: {gpu: 1}, duration: 60, bears: ["01", "a b"], at_most: {node: 1}, apart: {"on": ["yes", "01"], node: x},
+     beside: {rack: "no"}, spread: {block: {word: "01", skew: 2, domains: 3}},
+     rather: [{weight: 7, select: {"on": ["yes"]}}, {weight: 7, apart: {rack: "01"}}, {spread: {node: {word: x}}}]}
 events:
   - {at: 1, fail: a0}
   - {at: 2.5, repair: a0}

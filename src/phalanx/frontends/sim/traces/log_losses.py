@@ -32,6 +32,7 @@ _PARTS: Final[tuple[tuple[str, Callable[[Gang, TrueRun], bool]], ...]] = (
     ("cores or memory", lambda gang, _: _any_need(gang, "cpu", bool) or _any_need(gang, "memory", bool)),
     ("other resources", lambda gang, _: any(kind not in KINDS for role in gang.roles for kind, _ in role.shape.need)),
     ("selections and tolerations", lambda gang, _: any(r.shape.select or r.shape.tolerate for r in gang.roles)),
+    ("rules about others and wishes", lambda gang, _: not all(r.shape.plain for r in gang.roles)),
     ("wishes about the network", lambda gang, _: any(t != _NOWHERE for t in _topologies(gang))),
     ("queue names", lambda gang, _: gang.queue != DEFAULT_QUEUE),
     ("priorities", lambda gang, _: gang.priority != 0),
