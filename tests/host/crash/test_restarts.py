@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 
@@ -160,6 +161,25 @@ def test_fewer_devices_than_before_do_not_end_a_running_job(daemon):
     assert daemon.gpus_free() == 0
     daemon.let_end()
     assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+def test_the_list_of_runs_was_removed_and_everybody_runs_on(daemon):
+    daemon.start()
+    jobs = [daemon.submit(HELD, 1, run={"on_preempt": "requeue"}), daemon.submit(HELD, 1)]
+    for job in jobs:
+        daemon.wait_started(job, 1)
+    daemon.kill()
+    shutil.rmtree(daemon.state / "runs" / ".live")
+    daemon.start()
+    assert [daemon.row(job)["state"] for job in jobs] == ["running"] * 2
+    assert daemon.gpus_free() == daemon.gpus - 2
+    assert daemon.act(jobs[0], "cancel")["state"] == "stopping"
+    daemon.wait(jobs[0])
+    daemon.let_end()
+    assert daemon.wait(jobs[1])["state"] == "completed"
+    assert [start.attempt for start in daemon.starts()] == [1, 1]
     daemon.check_quiet()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -183,20 +184,67 @@ def test_nothing_of_another_boot_is_signalled(held_world, until, monkeypatch):
     world.play(scenario)
 
 
-def test_after_a_boot_the_directories_are_believed_not_the_list(world, monkeypatch):
+def test_after_a_boot_the_directories_are_believed_not_the_list(world, monkeypatch, until):
     async def scenario():
         first = world.launcher()
         await world.start(first, "exit 2")
         await world.hear("empty")
-        world.shims.add(world.story().pid)
+        world.shims.add(pid := world.story().pid)
         await first.detach()
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not first._runs.is_locked("1.1"), "the shim to go")
         (world.path / ".live" / "1.1").write_text("{")  # the power went while it was written
         monkeypatch.setenv("PHALANX_BOOT_ID", "another")
         second = world.launcher()
         [found] = await second.find()
         assert (found.exits, found.same_boot) == ({0: (2, None)}, False)
         assert await world.launcher().find() == []  # once is enough
-        os.kill(world.story().pid, signal.SIGKILL)
+
+    world.play(scenario)
+
+
+@pytest.mark.parametrize("shim", ["lives", "was killed"])
+def test_a_list_that_was_removed_makes_nobody_dead(held_world, until, shim):
+    """Not even one whose shim was killed counts as of another boot: what it left is ended."""
+    world = held_world
+
+    async def scenario():
+        first = world.launcher()
+        ready = await world.start(first, "sleep 1000", "sleep 1000")
+        world.shims.add(pid := world.story().pid)
+        await until(lambda: len(world.left()) >= 2, "both to be up")
+        kept = first._runs.list_live()
+        await first.detach()
+        if shim == "was killed":
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(world.path / ".live")
+        second = world.launcher()
+        [found] = await second.find()
+        if shim == "was killed":
+            assert (found.alive, found.went, found.lost, found.same_boot) == (False, True, True, True)
+        else:
+            assert (found.alive, found.lost, found.members) == (True, False, ready.pids)
+            assert second._runs.list_live() == kept, "with the process of its shim"
+            await second.stop("1.1", None, "KILL", 0)
+            await world.hear("empty")
+        assert world.left() == set()
+        await second.forget("1.1")
+
+    world.play(scenario)
+
+
+def test_runs_that_were_over_when_the_list_was_removed_are_over(world, until):
+    async def scenario():
+        first = world.launcher()
+        await world.start(first, "exit 2")
+        await world.hear("empty")
+        world.shims.add(world.story().pid)
+        await first.forget("1.1")
+        await until(lambda: not first._runs.is_locked("1.1"), "the shim to go")
+        await first.detach()
+        shutil.rmtree(world.path / ".live")
+        [found] = await world.launcher().find()
+        assert (found.done, found.exits, found.same_boot) == (True, {0: (2, None)}, True)
 
     world.play(scenario)
 

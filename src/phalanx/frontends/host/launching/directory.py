@@ -151,6 +151,18 @@ class Runs:
             return []
         return [entry.name for entry in os.scandir(self.path) if not entry.name.startswith(".") and entry.is_dir()]
 
+    def list_owners(self) -> dict[str, int]:
+        """The user of every run that has a directory."""
+        return {run: uid for run in self.list_names() if (uid := self.read_owner(run)) is not None}
+
+    def read_owner(self, run: str) -> int | None:
+        """Whose run it is, as the daemon made it; None if it has no directory."""
+        try:
+            about = (self.path / run).lstat()
+        except OSError:
+            return None
+        return about.st_uid if stat.S_ISDIR(about.st_mode) else None
+
     def read_boot(self) -> str:
         """The boot in which somebody last looked through everything."""
         try:

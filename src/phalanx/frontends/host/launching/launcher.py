@@ -286,9 +286,9 @@ class HostLauncher:
 
     async def find(self) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
-        listed, links = await list_runs(self._runs), self.shims.links
-        for facts in await asyncio.to_thread(self._maker.find_unlisted, {*listed, *links, *self._preparing}):
-            listed[facts.run] = facts
+        links = self.shims.links
+        _ = self._maker.ground  # found out here, as in a start
+        listed = await list_runs(self._maker.traces, {*links, *self._preparing})
         found = await self._finder.find([facts for run, facts in listed.items() if run not in links])
         self._maker.remove_groups_but({*listed, *links, *self._preparing})
         for link in links.values():
