@@ -233,6 +233,30 @@ def test_a_list_that_was_removed_makes_nobody_dead(held_world, until, shim):
     world.play(scenario)
 
 
+def spoil(path):
+    path.write_bytes(b"\xb4" + path.read_bytes()[1:])
+
+
+def replace_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("harm", [spoil, replace_by_folder])
+def test_a_note_of_the_boot_that_makes_no_sense_keeps_nobody_from_starting(world, harm):
+    async def scenario():
+        first = world.launcher()
+        await first.find()
+        await world.start(first, "sleep 1000")
+        world.shims.add(world.story().pid)
+        await first.detach()
+        harm(world.path / ".live" / "boot")
+        [found] = await world.launcher().find()
+        assert found.alive
+
+    world.play(scenario)
+
+
 def test_runs_that_were_over_when_the_list_was_removed_are_over(world, until):
     async def scenario():
         first = world.launcher()

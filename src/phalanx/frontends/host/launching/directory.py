@@ -167,13 +167,18 @@ class Runs:
         """The boot in which somebody last looked through everything."""
         try:
             return (self._live / _BOOT).read_text(encoding="ascii")
-        except OSError:
+        except (OSError, ValueError):  # a bad byte is no boot, and then everything is looked through
             return ""
 
     def write_boot(self, boot_id: str) -> None:
         """Everything has been looked through in this boot."""
-        self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._live / _BOOT).write_text(boot_id, encoding="ascii")
+        try:
+            self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._live / _BOOT).write_text(boot_id, encoding="ascii")
+        except OSError as error:
+            _log.warning(
+                "%s cannot be written; the next daemon looks through everything again: %s", self._live / _BOOT, error
+            )
 
     def exists(self, run: str) -> bool:
         """Whether there is such a directory."""
