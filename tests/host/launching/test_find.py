@@ -15,6 +15,7 @@ import pytest
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.launching import patience, shims
 from phalanx.frontends.host.launching.line import connect
+from phalanx.frontends.host.launching.run_ends import tell_shim_loss
 from phalanx.frontends.host.ports import CannotStart
 
 
@@ -389,6 +390,67 @@ def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeyp
         assert (found.alive, found.went, found.lost, found.done) == (True, True, False, False), "nobody waits for it"
         await world.hear("lost")
         assert world.left() == set()
+
+    world.play(scenario)
+
+
+def remove(path):
+    path.unlink()
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("lock", remove),
+        ("journal", remove),
+        ("journal", empty),
+        pytest.param("control.sock", remove, marks=pytest.mark.long),
+    ],
+)
+def test_a_shim_that_lives_is_found_without_one_of_its_files(world, tmp_path, name, harm):
+    async def scenario():
+        first = world.launcher()
+        ready = await world.start(first, "sleep 1000", f"while [ ! -e {tmp_path}/stop ]; do sleep 0.02; done; exit 3")
+        world.shims.add(world.story().pid)
+        await first.detach()
+        harm(world.path / "1.1" / name)
+        second = world.launcher()
+        [found] = await second.find()
+        assert (found.alive, found.went, found.lost) == (True, True, False)
+        assert found.members == ready.pids
+        (tmp_path / "stop").touch()
+        [end] = await world.hear("exit")
+        assert (end.rank, end.code) == (1, 3)
+        await second.stop("1.1", None, "KILL", 0)
+        await world.hear("empty")
+        await second.forget("1.1")
+
+    world.play(scenario)
+
+
+@pytest.mark.long
+def test_who_killed_a_shim_that_could_not_be_reached_is_said(world, monkeypatch):
+    """It was stopped, so it does not make its socket anew."""
+
+    async def scenario():
+        first = world.launcher()
+        await world.start(first, "sleep 1000")
+        world.shims.add(pid := world.story().pid)
+        await first.detach()
+        os.kill(pid, signal.SIGSTOP)
+        for name in ("control.sock", "journal"):
+            (world.path / "1.1" / name).unlink()
+        monkeypatch.setattr(patience, "FOUND_AT_FIRST_S", 0.2)
+        monkeypatch.setattr(patience, "FOUND_WITHIN_S", 0.5)
+        [found] = await world.launcher().find()
+        assert (found.alive, found.done) == (True, False)
+        [lost] = await world.hear("lost")
+        why = tell_shim_loss(**lost.message)
+        assert "somebody removed control.sock from its run directory, so the daemon killed it" in why
 
     world.play(scenario)
 

@@ -213,6 +213,16 @@ class Runs:
         finally:
             os.close(fd)
 
+    def lacks(self, run: str, name: str) -> bool:
+        """Whether there is the directory, and this file in it is not; not so if nobody can look."""
+        with self.open(run) as dir_fd:
+            try:
+                if dir_fd is not None:
+                    os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+            except OSError as error:
+                return error.errno == errno.ENOENT
+        return False
+
     def read_notes(self, run: str) -> str:
         """The last that a shim wrote about itself, ready to stand behind an error; empty if it wrote nothing."""
         with self.open(run) as dir_fd:

@@ -63,7 +63,7 @@ class Finder:
             if state is not None:
                 self._shims.links[facts.run] = link
                 return adopt(link, state)
-            if runs.is_locked(facts.run):  # nobody waits for it; it is looked after while everybody else goes on
+            if self._shims.is_alive(facts):  # nobody waits for it; it is looked after while everybody else goes on
                 self._look_after(link)
                 return replace(describe(facts.run, runs.read_story(facts.run), done=False), alive=True, lost=False)
             return await self._bury(link)

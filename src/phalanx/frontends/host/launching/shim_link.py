@@ -56,6 +56,7 @@ class ShimLink:
         self.cuts = 0  # how often the line has ended by itself
         self.left = False  # aborted, forgotten or detached: nobody wants to hear of it any more
         self.contained = facts.containment
+        self.blame = ""  # why its shim was killed from here
         self._asked: dict[tuple[str, int], asyncio.Future[Mapping[str, Any]]] = {}
         self._exits: set[tuple[int, int]] = set()
         self._ended = False  # `empty` or `lost` was said
@@ -220,7 +221,7 @@ class ShimLink:
         """`empty` or `lost`; told once."""
         if not self._ended:
             self._ended = True
-            message = {"contained": self.contained} if kind == "lost" else {}
+            message = {"contained": self.contained, "blame": self.blame} if kind == "lost" else {}
             self._tell(RunEvent(self.run, kind, message=message))
 
     def know_end(self) -> None:
