@@ -64,6 +64,29 @@ def test_a_stopped_shim_holds_up_nobody_else_and_is_taken_up_when_it_wakes(daemo
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("asleep", [False, True], ids=["awake", "stopped"])
+def test_a_lost_journal_costs_a_running_job_neither_its_devices_nor_its_end(daemon, asleep):
+    """Where the shim does not answer at once either, what the daemon wrote down itself tells who sits where."""
+    daemon.start()
+    job = daemon.submit(HELD + "exit 6", 3)
+    daemon.wait_started(job, 3)
+    shim = daemon.shim_of(job)
+    if asleep:
+        os.kill(shim, signal.SIGSTOP)
+    daemon.kill()
+    (daemon.state / "runs" / f"{job}.1" / "journal").unlink()
+    daemon.start()
+    row = daemon.row(job)
+    assert (row["state"], row["gpus"], len(row["devices"])) == ("running", 3, 3)
+    assert daemon.gpus_free() == 1
+    daemon.check_devices()
+    os.kill(shim, signal.SIGCONT)
+    daemon.let_end()
+    assert daemon.wait(job)["exit_code"] == 6
+    daemon.check_quiet()
+
+
+@pytest.mark.long
 def test_a_warning_is_given_once_however_often_the_daemon_restarts(daemon):
     daemon.start()
     script = f"""trap 'echo warned >> "$STARTS.warned"' USR1; {HELD}"""

@@ -131,6 +131,7 @@ class FoundRun:
     lost: bool = False  # the shim died without a word; what was left of the run has been killed
     same_boot: bool = True
     vanished: bool = False  # its directory is gone, and with it all that it could tell; what was left has been killed
+    silent: bool = False  # nothing tells who is in it: its journal is lost, or it never went
     spoke: Sequence[tuple[int, Mapping[str, Any]]] = ()  # rank, and the last message of each kind it said
     contained: str = ""  # how well its processes were held together; empty if that is not known
 

@@ -120,7 +120,8 @@ class Recovery:
             assert found is not None
             self._take_over(job, live, run, found)
         else:  # it ran, and nothing at all is left of it: the disk lost its directory, or the machine was reset
-            live.failure = {"rank": None, "why": "nothing is left of it: its run directory is gone"}
+            lost = "its run directory is gone" if found is None else "its shim was killed, and its journal is lost"
+            live.failure = {"rank": None, "why": f"nothing is left of it: {lost}"}
         if Duty.ADOPT in duties:
             assert found is not None
             await self._adopt(job, live, found, tell=Duty.TELL in duties)
@@ -177,7 +178,7 @@ class Recovery:
 
     def _take_members(self, live: Live, found: FoundRun) -> None:
         """Who is there; of a change of size that was under way, whoever came is in and whoever had to go will go."""
-        if found.vanished:  # nobody can tell; their devices are theirs until nothing is left
+        if found.vanished or found.silent:  # nobody can tell; their devices are theirs until nothing is left
             return
         live.newest = max(found.members, default=0)
         for key, (pid, start) in found.members.items():
@@ -256,7 +257,7 @@ def read_remnant(run: RunRecord, found: FoundRun | None) -> Remnant:
     """What was found of it. A shim is its user's: what it says counts less than what was written down here."""
     if found is None:
         return Remnant.NOTHING
-    if not found.went and (run.state == "starting" or not found.alive):
+    if not found.went and (run.state == "starting" or (found.done and not found.alive)):
         return Remnant.AT_GATE
     return Remnant.ENDED if found.done else Remnant.ALIVE
 
