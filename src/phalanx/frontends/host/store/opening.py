@@ -21,6 +21,7 @@ from phalanx.frontends.host.store.backups import (
     is_behind_backups,
     keep_numbers,
     list_backups,
+    next_number,
     restore_backup,
     skip_numbers,
     sync_folder,
@@ -169,7 +170,8 @@ def _open_writer(
     try:
         prepare_writer(connection)
         if 0 < schema.read_version(connection) < len(schema.MIGRATIONS):
-            write_backup(path, folder, keep=len(list_backups(folder)) + 1, wall_s=wall_s)
+            number = next_number(path, folder)
+            write_backup(path, folder, number, keep=len(list_backups(folder)) + 1, wall_s=wall_s)
         begun = schema.read_version(connection) == 0
         schema.migrate(connection)
         if begun or restored:
