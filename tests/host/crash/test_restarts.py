@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
+import struct
 
+import msgspec
 import pytest
 from realdaemon import HELD, until
 
@@ -59,6 +62,29 @@ def test_a_stopped_shim_holds_up_nobody_else_and_is_taken_up_when_it_wakes(daemo
     assert daemon.wait(awake)["state"] == "completed"
     os.kill(shim, signal.SIGCONT)
     assert daemon.wait(asleep)["exit_code"] == 6
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("asleep", [False, True], ids=["awake", "stopped"])
+def test_a_lost_journal_costs_a_running_job_neither_its_devices_nor_its_end(daemon, asleep):
+    """Where the shim does not answer at once either, what the daemon wrote down itself tells who sits where."""
+    daemon.start()
+    job = daemon.submit(HELD + "exit 6", 3)
+    daemon.wait_started(job, 3)
+    shim = daemon.shim_of(job)
+    if asleep:
+        os.kill(shim, signal.SIGSTOP)
+    daemon.kill()
+    (daemon.state / "runs" / f"{job}.1" / "journal").unlink()
+    daemon.start()
+    row = daemon.row(job)
+    assert (row["state"], row["gpus"], len(row["devices"])) == ("running", 3, 3)
+    assert daemon.gpus_free() == 1
+    daemon.check_devices()
+    os.kill(shim, signal.SIGCONT)
+    daemon.let_end()
+    assert daemon.wait(job)["exit_code"] == 6
     daemon.check_quiet()
 
 
@@ -160,6 +186,102 @@ def test_fewer_devices_than_before_do_not_end_a_running_job(daemon):
     assert daemon.gpus_free() == 0
     daemon.let_end()
     assert daemon.wait(job)["state"] == "completed"
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+def test_the_list_of_runs_was_removed_and_everybody_runs_on(daemon):
+    daemon.start()
+    jobs = [daemon.submit(HELD, 1, run={"on_preempt": "requeue"}), daemon.submit(HELD, 1)]
+    for job in jobs:
+        daemon.wait_started(job, 1)
+    daemon.kill()
+    shutil.rmtree(daemon.state / "runs" / ".live")
+    daemon.start()
+    assert [daemon.row(job)["state"] for job in jobs] == ["running"] * 2
+    assert daemon.gpus_free() == daemon.gpus - 2
+    assert daemon.act(jobs[0], "cancel")["state"] == "stopping"
+    daemon.wait(jobs[0])
+    daemon.let_end()
+    assert daemon.wait(jobs[1])["state"] == "completed"
+    assert [start.attempt for start in daemon.starts()] == [1, 1]
+    daemon.check_quiet()
+
+
+# ---------------------------------------------------------------------- the database lost its end
+
+
+def cut_record(state, told):
+    """The database is gone, and the second record ends behind the first of its records that is `told`."""
+    path, at = state / "redo" / "000000.redo", 0
+    data = path.read_bytes()
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at)[0]
+        record = msgspec.msgpack.decode(data[at + 8 : at + 8 + size])
+        at += 8 + size
+        if told(record):
+            break
+    os.truncate(path, at)
+    for name in ("phalanx.db", "phalanx.db-wal", "phalanx.db-shm"):
+        (state / name).unlink(missing_ok=True)
+
+
+def is_submitted(record):
+    return record[0] == "jobs"
+
+
+def is_starting(record):
+    return record[0] == "run" and record[1][4] == "starting"
+
+
+def is_running(record):
+    return record[0] == "run" and record[1][4] == "running"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("told", [is_submitted, lambda each: each[0] == "update"], ids=["the job", "its attempt"])
+def test_an_attempt_that_nothing_tells_of_is_ended_and_never_begun_again(daemon, told):
+    daemon.start()
+    job = daemon.submit('[ "$PHALANX_ATTEMPT" = 2 ] || ' + HELD, 4)
+    daemon.wait_started(job, 4)
+    daemon.wait_state(job, "running")
+    daemon.kill()
+    cut_record(daemon.state, told)
+    daemon.start()
+    problem = daemon.get("/v1/status")["store"]["problem"]
+    assert f"runs {job}.1" in problem
+    assert "may be lost" in problem
+    assert daemon.wait(job)["state"] == "completed", daemon.log()
+    assert {start.attempt for start in daemon.started(job)} == {1, 2}
+    whys = [each["data"].get("why", "") for each in daemon.get(f"/v1/jobs/{job}")["history"]]
+    assert any("attempt 1 is lost" in why for why in whys), whys
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("told", [is_starting, is_running])
+def test_an_end_that_only_the_journal_tells_is_believed(daemon, told):
+    daemon.start()
+    job = daemon.submit("true", 1)
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.kill()
+    cut_record(daemon.state, told)
+    daemon.start()
+    assert daemon.wait(job)["exit_code"] == 0
+    assert len(daemon.started(job)) == 1
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+def test_an_attempt_that_is_over_and_nothing_tells_of_is_not_begun_in_its_place(daemon):
+    daemon.start()
+    job = daemon.submit("true", 1)
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.kill()
+    cut_record(daemon.state, is_submitted)
+    daemon.start()
+    assert daemon.wait(job)["exit_code"] == 0
+    assert [start.attempt for start in daemon.started(job)] == [1, 2]
     daemon.check_quiet()
 
 

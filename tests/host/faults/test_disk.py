@@ -387,6 +387,14 @@ def test_state_directory_that_is_a_file(daemon):
     assert daemon.state.read_text() == ""
 
 
+@pytest.mark.long
+def test_folder_in_place_of_the_file_by_which_clients_find_the_daemon(daemon):
+    (daemon.state / "daemon.json").mkdir()
+    message = refused(daemon)
+    assert f"{daemon.state}/daemon.json cannot be written" in message
+    assert "move it away" in message
+
+
 @ROOT_ONLY
 def test_state_directory_on_a_read_only_file_system(disk, small):
     disk.make_readonly()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,10 @@ import pytest
 
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.launching import patience, shims
+from phalanx.frontends.host.launching.directory import RunFacts
 from phalanx.frontends.host.launching.line import connect
+from phalanx.frontends.host.launching.run_ends import tell_shim_loss
+from phalanx.frontends.host.launching.shim_link import ShimLink
 from phalanx.frontends.host.ports import CannotStart
 
 
@@ -183,20 +187,91 @@ def test_nothing_of_another_boot_is_signalled(held_world, until, monkeypatch):
     world.play(scenario)
 
 
-def test_after_a_boot_the_directories_are_believed_not_the_list(world, monkeypatch):
+def test_after_a_boot_the_directories_are_believed_not_the_list(world, monkeypatch, until):
     async def scenario():
         first = world.launcher()
         await world.start(first, "exit 2")
         await world.hear("empty")
-        world.shims.add(world.story().pid)
+        world.shims.add(pid := world.story().pid)
         await first.detach()
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not first._runs.is_locked("1.1"), "the shim to go")
         (world.path / ".live" / "1.1").write_text("{")  # the power went while it was written
         monkeypatch.setenv("PHALANX_BOOT_ID", "another")
         second = world.launcher()
         [found] = await second.find()
         assert (found.exits, found.same_boot) == ({0: (2, None)}, False)
         assert await world.launcher().find() == []  # once is enough
-        os.kill(world.story().pid, signal.SIGKILL)
+
+    world.play(scenario)
+
+
+@pytest.mark.parametrize("shim", ["lives", "was killed"])
+def test_a_list_that_was_removed_makes_nobody_dead(held_world, until, shim):
+    """Not even one whose shim was killed counts as of another boot: what it left is ended."""
+    world = held_world
+
+    async def scenario():
+        first = world.launcher()
+        ready = await world.start(first, "sleep 1000", "sleep 1000")
+        world.shims.add(pid := world.story().pid)
+        await until(lambda: len(world.left()) >= 2, "both to be up")
+        kept = first._runs.list_live()
+        await first.detach()
+        if shim == "was killed":
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(world.path / ".live")
+        second = world.launcher()
+        [found] = await second.find()
+        if shim == "was killed":
+            assert (found.alive, found.went, found.lost, found.same_boot) == (False, True, True, True)
+        else:
+            assert (found.alive, found.lost, found.members) == (True, False, ready.pids)
+            assert second._runs.list_live() == kept, "with the process of its shim"
+            await second.stop("1.1", None, "KILL", 0)
+            await world.hear("empty")
+        assert world.left() == set()
+        await second.forget("1.1")
+
+    world.play(scenario)
+
+
+def spoil(path):
+    path.write_bytes(b"\xb4" + path.read_bytes()[1:])
+
+
+def replace_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("harm", [spoil, replace_by_folder])
+def test_a_note_of_the_boot_that_makes_no_sense_keeps_nobody_from_starting(world, harm):
+    async def scenario():
+        first = world.launcher()
+        await first.find()
+        await world.start(first, "sleep 1000")
+        world.shims.add(world.story().pid)
+        await first.detach()
+        harm(world.path / ".live" / "boot")
+        [found] = await world.launcher().find()
+        assert found.alive
+
+    world.play(scenario)
+
+
+def test_runs_that_were_over_when_the_list_was_removed_are_over(world, until):
+    async def scenario():
+        first = world.launcher()
+        await world.start(first, "exit 2")
+        await world.hear("empty")
+        world.shims.add(world.story().pid)
+        await first.forget("1.1")
+        await until(lambda: not first._runs.is_locked("1.1"), "the shim to go")
+        await first.detach()
+        shutil.rmtree(world.path / ".live")
+        [found] = await world.launcher().find()
+        assert (found.done, found.exits, found.same_boot) == (True, {0: (2, None)}, True)
 
     world.play(scenario)
 
@@ -319,6 +394,94 @@ def test_a_shim_that_holds_its_lock_and_does_not_answer_is_killed(world, monkeyp
         assert world.left() == set()
 
     world.play(scenario)
+
+
+def remove(path):
+    path.unlink()
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("lock", remove),
+        ("journal", remove),
+        ("journal", empty),
+        pytest.param("control.sock", remove, marks=pytest.mark.long),
+    ],
+)
+def test_a_shim_that_lives_is_found_without_one_of_its_files(world, tmp_path, name, harm):
+    async def scenario():
+        first = world.launcher()
+        ready = await world.start(first, "sleep 1000", f"while [ ! -e {tmp_path}/stop ]; do sleep 0.02; done; exit 3")
+        world.shims.add(world.story().pid)
+        await first.detach()
+        harm(world.path / "1.1" / name)
+        second = world.launcher()
+        [found] = await second.find()
+        assert (found.alive, found.went, found.lost) == (True, True, False)
+        assert found.members == ready.pids
+        (tmp_path / "stop").touch()
+        [end] = await world.hear("exit")
+        assert (end.rank, end.code) == (1, 3)
+        await second.stop("1.1", None, "KILL", 0)
+        await world.hear("empty")
+        await second.forget("1.1")
+
+    world.play(scenario)
+
+
+@pytest.mark.long
+def test_who_killed_a_shim_that_could_not_be_reached_is_said(world, monkeypatch):
+    """It was stopped, so it does not make its socket anew."""
+
+    async def scenario():
+        first = world.launcher()
+        await world.start(first, "sleep 1000")
+        world.shims.add(pid := world.story().pid)
+        await first.detach()
+        os.kill(pid, signal.SIGSTOP)
+        for name in ("control.sock", "journal"):
+            (world.path / "1.1" / name).unlink()
+        monkeypatch.setattr(patience, "FOUND_AT_FIRST_S", 0.2)
+        monkeypatch.setattr(patience, "FOUND_WITHIN_S", 0.5)
+        [found] = await world.launcher().find()
+        assert (found.alive, found.done) == (True, False)
+        [lost] = await world.hear("lost")
+        why = tell_shim_loss(**lost.message)
+        assert "somebody removed control.sock from its run directory, so the daemon killed it" in why
+
+    world.play(scenario)
+
+
+@pytest.mark.parametrize(("said", "told"), [(b'{"a":1}\n', "cannot mean"), (b'{"event":"new"}\n', "does not know")])
+def test_who_plays_shim_and_talks_nonsense_is_hung_up_on_and_told_of_once(until, caplog, said, told):
+    """However often it has the line again, and however much it says."""
+    caplog.set_level("INFO")
+    heard, take = [], ShimLink._take
+
+    class Listened(ShimLink):
+        def _take(self, message):
+            heard.append(message)
+            take(self, message)
+
+    async def scenario():
+        facts = RunFacts("1.1", os.getuid(), "boot", "PHALANX_MARK=x:1.1:", "weak")
+        link = Listened(facts, *[lambda _: None] * 3)
+        for _ in range(5):
+            here, there = socket.socketpair()
+            with there:
+                there.sendall(said * 2000)
+                await asyncio.get_running_loop().create_connection(link.make_line, sock=here)
+                await until(lambda: link.line is None, "the end of the line")
+        assert len(heard) < 1100, "what stands behind it is not read"
+
+    asyncio.run(scenario())
+    assert [told in record.message for record in caplog.records][:1] == [True]
+    assert len(caplog.records) <= 2
 
 
 def test_a_cgroup_that_an_earlier_daemon_made_elsewhere_goes_too(world_of, monkeypatch):

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 
 import msgspec
 import pytest
 
-from phalanx.frontends.host.store import AddEvents, DropRun, EventRecord, InsertJobs, PutRun, RunRecord, UpdateJob
+from phalanx.frontends.host.store import (
+    AddEvents,
+    DropRun,
+    EventRecord,
+    InsertJobs,
+    PutRun,
+    RunRecord,
+    StoreFull,
+    UpdateJob,
+)
 from phalanx.frontends.host.store import redo as redo_module
+from phalanx.frontends.host.store import store as store_module
 
 #: Where nothing of the database is left that anybody could read.
 GARBAGE = b"\x5a" * 50_000
@@ -90,6 +101,10 @@ def test_what_is_lost_all_the_same_is_said(opened, home, job, how):
     assert again.job(1).name == "before"
 
 
+def fail_for_room(*_args, **_options):
+    raise StoreFull("No backup was made.", "Free some space.")
+
+
 def test_a_full_disk_ends_the_record_until_the_next_backup(opened, home, job, monkeypatch):
     store = opened()
     store.backup()
@@ -100,7 +115,9 @@ def test_a_full_disk_ends_the_record_until_the_next_backup(opened, home, job, mo
         store.write_now(InsertJobs(1000, None, [job(name="untold")]))
     store.write_now(InsertJobs(1000, None, [job(name="after a gap")]))
     store.close_now()
-    opened().close_now()
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "write_backup", fail_for_room)
+        opened().close_now()
     spoil(home)
     again = opened()
     assert {record.name for record in again.jobs()} == {"told"}, "what comes after a gap makes no sense"
@@ -109,6 +126,106 @@ def test_a_full_disk_ends_the_record_until_the_next_backup(opened, home, job, mo
     again.close_now()
     spoil(home)
     assert {record.name for record in opened().jobs()} == {"told", "since"}
+
+
+# ---------------------------------------------------------------------- under a database that is whole
+
+
+def flip(record):
+    data = bytearray(record.read_bytes())
+    data[len(data) // 3] ^= 4
+    record.write_bytes(data)
+
+
+def cut_at_a_record(record):
+    os.truncate(record, struct.unpack_from("<I", record.read_bytes())[0] + 8)
+
+
+def garble(record):
+    record.write_bytes(GARBAGE)
+
+
+def empty(record):
+    os.truncate(record, 0)
+
+
+def unlink(record):
+    record.unlink()
+
+
+def remove_folder(record):
+    shutil.rmtree(record.parent)
+
+
+def replace_folder(record):
+    shutil.rmtree(record.parent)
+    record.parent.write_text("")
+
+
+@pytest.mark.parametrize(
+    "backed_up", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no backup", "a backup"]
+)
+@pytest.mark.parametrize(
+    "harm",
+    [flip, cut_at_a_record, garble, empty, unlink, remove_folder, replace_folder],
+    ids=lambda harm: harm.__name__,
+)
+def test_damage_of_the_record_under_a_good_database_loses_nothing_later(opened, home, job, harm, backed_up):
+    store = opened()
+    if backed_up:
+        store.backup()
+    fill_first(store, job)
+    before = look(store)
+    store.close_now()
+    harm(home / "redo" / f"{backed_up:06d}.redo")
+    store = opened()
+    assert store.restored is None, "nothing is lost"
+    store.write_now(InsertJobs(1000, None, [job(name="last")]))
+    store.close_now()
+    remove(home)
+    again = opened()
+    assert [record.name for record in again.jobs()] == ["before", "after", "waits", "last"]
+    assert look(again)[1:] == before[1:]
+
+
+@pytest.mark.parametrize("change", [PutRun(RunRecord("2.1", 2, 1, 2, "running", "boot", b"[]")), DropRun("2.1")])
+def test_a_record_that_lacks_an_attempt_only_is_noticed(opened, home, job, change):
+    """No number was given, and still: what a person decided about an attempt stands in its row."""
+    store = opened()
+    fill_first(store, job)
+    size = (home / "redo" / "000000.redo").stat().st_size
+    store.write_now(change)
+    before = look(store)
+    store.close_now()
+    os.truncate(home / "redo" / "000000.redo", size)
+    opened().close_now()
+    remove(home)
+    assert look(opened()) == before
+
+
+def test_a_record_that_tells_all_costs_no_backup(opened, home, job):
+    store = opened()
+    store.backup()
+    fill_first(store, job)
+    for _ in range(3):
+        store.close_now()
+        store = opened()
+    assert len(list((home / "backups").iterdir())) == 1
+
+
+def test_without_room_for_a_backup_what_may_be_lost_is_said(opened, home, job, monkeypatch, caplog):
+    store = opened()
+    fill_first(store, job)
+    store.close_now()
+    empty(home / "redo" / "000000.redo")
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "write_backup", fail_for_room)
+        store = opened()
+    assert "does not tell all until there is a backup" in caplog.text
+    store.write_now(InsertJobs(1000, None, [job(name="last")]))
+    store.close_now()
+    remove(home)
+    assert "may be lost" in opened().restored
 
 
 # ---------------------------------------------------------------------- before the first backup
@@ -170,6 +287,8 @@ def test_what_the_record_alone_cannot_tell_is_said_by_number(opened, home, job, 
         store.close_now()
         (home / "redo" / "000000.redo").unlink()
         store = opened()
+        shutil.rmtree(home / "backups")  # it was made at once, since the record did not tell
+        (home / "redo" / "000000.redo").unlink()
         store.write_now(UpdateJob(2, attempt=1), AddEvents([EventRecord(2, "x", 1, 1.5, b"{}")]))
     store.write_now(InsertJobs(1000, None, [job(name="last")]))
     store.close_now()

@@ -321,11 +321,15 @@ def _in_group(user: str, gid: int, group: str | None) -> bool:
 def _write_about(places: Places, about: dict[str, Any]) -> None:
     """Where clients find the daemon, whole or not at all."""
     draft = places.daemon_file.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(open_ours(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o644)
-        file.write(json.dumps(about))
-    draft.replace(places.daemon_file)
+    try:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(open_ours(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(json.dumps(about))
+        draft.replace(places.daemon_file)
+    except OSError as bad:  # a folder of that name, for example
+        path = places.daemon_file
+        raise BadInput(f"{path} cannot be written: {bad.strerror}; look at `ls -ld {path}*`, move it away") from None
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -131,6 +131,7 @@ class FoundRun:
     lost: bool = False  # the shim died without a word; what was left of the run has been killed
     same_boot: bool = True
     vanished: bool = False  # its directory is gone, and with it all that it could tell; what was left has been killed
+    silent: bool = False  # nothing tells who is in it: its journal is lost, or it never went
     spoke: Sequence[tuple[int, Mapping[str, Any]]] = ()  # rank, and the last message of each kind it said
     contained: str = ""  # how well its processes were held together; empty if that is not known
 
@@ -174,8 +175,11 @@ class Launcher(Protocol):
         """Remove the directory of a run that was forgotten, logs and all; False if its shim is still there."""
         ...
 
-    async def find(self) -> list[FoundRun]:
-        """Look at every run directory: connect to living shims, kill what dead ones left."""
+    async def find(self, named: Collection[str] = ()) -> list[FoundRun]:
+        """Look at every run directory: connect to living shims, kill what dead ones left.
+
+        `named`: of these the directories are looked at too if they were written off.
+        """
         ...
 
     async def detach(self) -> None:

@@ -68,7 +68,8 @@ class Ending:
         elif event.kind == "lost":
             # Before the gate was opened nothing was lost: whoever opens it will see that nobody is there.
             if live.failure is None and live.purpose is None and not live.phase.at_gate:
-                live.failure = {"rank": None, "why": tell_shim_loss(str(event.message.get("contained", "")))}
+                contained, blame = (str(event.message.get(word, "")) for word in ("contained", "blame"))
+                live.failure = {"rank": None, "why": tell_shim_loss(contained, blame)}
             await self.finish(job, live)
         elif event.kind == "stuck":
             await self._quarantine(job, live)

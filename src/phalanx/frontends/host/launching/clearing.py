@@ -123,4 +123,5 @@ def describe(run: str, story: Story | None, *, done: bool, same_boot: bool = Tru
         exits={rank: (code, number) for rank, (_, code, number) in story.exits.items()},
         lost=story.went and not story.done,
         same_boot=same_boot,
+        silent=not story.generation,
     )

@@ -151,17 +151,34 @@ class Runs:
             return []
         return [entry.name for entry in os.scandir(self.path) if not entry.name.startswith(".") and entry.is_dir()]
 
+    def list_owners(self) -> dict[str, int]:
+        """The user of every run that has a directory."""
+        return {run: uid for run in self.list_names() if (uid := self.read_owner(run)) is not None}
+
+    def read_owner(self, run: str) -> int | None:
+        """Whose run it is, as the daemon made it; None if it has no directory."""
+        try:
+            about = (self.path / run).lstat()
+        except OSError:
+            return None
+        return about.st_uid if stat.S_ISDIR(about.st_mode) else None
+
     def read_boot(self) -> str:
         """The boot in which somebody last looked through everything."""
         try:
             return (self._live / _BOOT).read_text(encoding="ascii")
-        except OSError:
+        except (OSError, ValueError):  # a bad byte is no boot, and then everything is looked through
             return ""
 
     def write_boot(self, boot_id: str) -> None:
         """Everything has been looked through in this boot."""
-        self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._live / _BOOT).write_text(boot_id, encoding="ascii")
+        try:
+            self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._live / _BOOT).write_text(boot_id, encoding="ascii")
+        except OSError as error:
+            _log.warning(
+                "%s cannot be written; the next daemon looks through everything again: %s", self._live / _BOOT, error
+            )
 
     def exists(self, run: str) -> bool:
         """Whether there is such a directory."""
@@ -195,6 +212,16 @@ class Runs:
             return _is_locked(fd)
         finally:
             os.close(fd)
+
+    def lacks(self, run: str, name: str) -> bool:
+        """Whether there is the directory, and this file in it is not; not so if nobody can look."""
+        with self.open(run) as dir_fd:
+            try:
+                if dir_fd is not None:
+                    os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+            except OSError as error:
+                return error.errno == errno.ENOENT
+        return False
 
     def read_notes(self, run: str) -> str:
         """The last that a shim wrote about itself, ready to stand behind an error; empty if it wrote nothing."""

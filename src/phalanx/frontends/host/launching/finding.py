@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from phalanx.frontends.host.clock import read_boot_id
-from phalanx.frontends.host.containment import WEAK
 from phalanx.frontends.host.launching import patience
 from phalanx.frontends.host.launching.clearing import clear_run, describe, is_anybody_left, is_empty
-from phalanx.frontends.host.launching.directory import RunFacts, Runs
+from phalanx.frontends.host.launching.directory import RunFacts
+from phalanx.frontends.host.launching.recalling import Traces, find_unlisted, recall_dead
 from phalanx.frontends.host.launching.run_ends import RunEnds
 from phalanx.frontends.host.launching.shim_link import ShimLink
 from phalanx.frontends.host.launching.shims import Shims
@@ -53,13 +54,16 @@ class Finder:
             if not runs.exists(facts.run):
                 return await self._end_vanished(facts, same_boot=facts.boot_id == boot_id)
             if facts.boot_id != boot_id:
-                return describe(facts.run, runs.read_story(facts.run), done=True, same_boot=False)
+                story = runs.read_story(facts.run)
+                # Of one that only its directory tells of; that of an attempt that counts is in its row as well.
+                here = not facts.boot_id and (story is None or story.boot_id == boot_id)
+                return describe(facts.run, story, done=True, same_boot=here)
             link = self._ends.make_link(facts)
             state = await self._shims.reach(link, patience.FOUND_AT_FIRST_S, kill=False)
             if state is not None:
                 self._shims.links[facts.run] = link
                 return adopt(link, state)
-            if runs.is_locked(facts.run):  # nobody waits for it; it is looked after while everybody else goes on
+            if self._shims.is_alive(facts):  # nobody waits for it; it is looked after while everybody else goes on
                 self._look_after(link)
                 return replace(describe(facts.run, runs.read_story(facts.run), done=False), alive=True, lost=False)
             return await self._bury(link)
@@ -93,15 +97,25 @@ class Finder:
         self._ends.on_cut(link)
 
 
-async def list_runs(runs: Runs) -> dict[str, RunFacts]:
-    """Every run that something may be left of, by name."""
+async def list_runs(traces: Traces, known: Iterable[str], named: Iterable[str] = ()) -> dict[str, RunFacts]:
+    """Every run that something may be left of, by name; `known` are looked after already.
+
+    Those `named` count as well, if only a directory is left of them: a database that came back may be older than it.
+    """
+    runs, boot_id = traces.runs, read_boot_id()
     listed = {facts.run: facts for facts in await asyncio.to_thread(runs.list_live)}
-    boot_id = read_boot_id()
-    if runs.read_boot() != boot_id:
-        # After a power loss the list itself may have holes. Nothing of another boot lives, so it is quick.
-        for run in runs.list_names():
-            listed.setdefault(run, RunFacts(run, -1, "", "", WEAK))
+    # After a power loss the list may have holes, and somebody may have removed it, which is told by a note in it.
+    everywhere = runs.read_boot() != boot_id
+    unlisted = await asyncio.to_thread(find_unlisted, traces, {*listed, *known}, everywhere=everywhere)
+    if everywhere:
         runs.write_boot(boot_id)
+    unlisted += recall_dead(traces, {*named}.difference(listed, known, (facts.run for facts in unlisted)))
+    for facts in unlisted:
+        listed[facts.run] = facts
+        if facts.boot_id:
+            _log.warning("run %s lives and stood in no list; it is looked after again", facts.run)
+            with contextlib.suppress(OSError):  # the next daemon finds it as this one did
+                runs.write_facts(facts)
     return listed
 
 

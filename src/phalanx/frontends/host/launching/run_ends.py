@@ -75,7 +75,7 @@ class RunEnds:
         """The line was cut: take it up again if the shim lives, else tell how the run ended once nothing is left."""
         link.cuts += 1
         if link.cuts > patience.CUTS_MAX:
-            self._shims.kill(link)  # it answers, and then it does not; that can go on for ever
+            self._shims.kill(link, "its shim hangs up again and again")  # that can go on for ever
         while not link.left and (state := await self._shims.reach(link, patience.FOUND_WITHIN_S)) is not None:
             link.tell_state(state, lambda rank: self._read_tail(link.run, rank))
             if link.line is not None:
@@ -98,11 +98,15 @@ class RunEnds:
         return data.decode(errors="replace")
 
 
-def tell_shim_loss(contained: str) -> str:
-    """Why an attempt is over whose shim was killed; `contained` is how well its processes were held together."""
+def tell_shim_loss(contained: str, blame: str = "") -> str:
+    """Why an attempt is over whose shim was killed; `contained` is how well its processes were held together.
+
+    `blame`: why the daemon did that; empty if it was somebody else.
+    """
+    who = f"{blame}, so the daemon killed it" if blame else "its shim was killed"
     if contained == WEAK:
         return (
-            "its shim was killed; what could be found of it has been killed, but without control groups a process that "
+            f"{who}; what could be found of it has been killed, but without control groups a process that "
             "left its session and its environment may still run (phalanx doctor)"
         )
-    return "its shim was killed; what was left of it has been killed too"
+    return f"{who}; what was left of it has been killed too"

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import resource
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from phalanx.frontends.host import containment
 from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.containment import WEAK, CgroupRoot, find_ground, open_group
 from phalanx.frontends.host.launching.directory import MadeRun, RunFacts, Runs
+from phalanx.frontends.host.launching.recalling import Traces
 from phalanx.frontends.host.launching.shortages import explain_shortage, is_shortage
 from phalanx.frontends.host.launching.spawning import Spawned, check_user, spawn
 from phalanx.frontends.host.ports import CannotStart, MemberOrder, Order
@@ -101,18 +102,10 @@ class Maker:
     def _mark_of(self, run: str) -> str:
         return f"PHALANX_MARK={self._name}:{run}:"
 
-    def find_unlisted(self, known: Container[str]) -> list[RunFacts]:
-        """Runs whose processes are there although nothing on disk speaks of them: somebody removed that too."""
-        boot_id, found = read_boot_id(), []
-        for run in self.ground.list_runs() if self.ground is not None else ():
-            group = open_group(self.ground.kind, f"{self.ground.base}/{run}") if self.ground is not None else None
-            if run not in known and group is not None and not group.is_empty():
-                found.append(RunFacts(run, os.geteuid(), boot_id, self._mark_of(run), group.kind, group.path))
-        if self.ground is None:  # by the marks of processes, as far as they are ours to read
-            marked = containment.list_marks(f"PHALANX_MARK={self._name}:", os.geteuid())
-            unlisted = sorted(run for run in marked if run not in known)
-            found += [RunFacts(run, os.geteuid(), boot_id, self._mark_of(run), WEAK) for run in unlisted]
-        return found
+    @property
+    def traces(self) -> Traces:
+        """Where what was made here can be found again."""
+        return Traces(self._runs, self.ground, self._mark_of("").removesuffix(":"))
 
     def _make_launch(self, order: Order, facts: RunFacts) -> dict[str, Any]:
         return {

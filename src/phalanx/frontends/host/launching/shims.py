@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.containment import WEAK
 from phalanx.frontends.host.launching import patience
-from phalanx.frontends.host.launching.directory import Runs
+from phalanx.frontends.host.launching.directory import RunFacts, Runs
 from phalanx.frontends.host.launching.line import connect
 from phalanx.frontends.host.launching.reaping import Reaper
 from phalanx.frontends.host.launching.shim_link import NONSENSE, ShimLink
@@ -37,22 +37,29 @@ class Shims:
         self.links: dict[str, ShimLink] = {}
         self.reaper = Reaper()
 
+    def is_alive(self, facts: RunFacts) -> bool:
+        """By the lock that it holds; where somebody removed that, by the process that a daemon forked."""
+        if self.runs.is_locked(facts.run):
+            return True
+        lives = containment.is_identified(facts.shim_pid, facts.shim_start, facts.uid)
+        return lives and self.runs.lacks(facts.run, "lock")
+
     async def reach(self, link: ShimLink, within_s: float, *, kill: bool = True) -> Mapping[str, Any] | None:
         """Connect to the shim of a run and ask for its state; None if it is dead, or (with `kill`) then made so."""
         clock = asyncio.get_running_loop().time
         until_s, wait_s = clock() + within_s, 0.01
-        while self.runs.is_locked(link.run):
-            story = self.runs.read_story(link.run)
-            # One that nobody was let through by sees that its daemon is gone, and ends by itself.
-            if story is not None and story.went:
-                state = await self._connect(link, min(within_s, patience.ANSWER_WITHIN_S))
-                if state is not None:
-                    return state
+        # Whatever its journal says, which may be lost: one that nobody was let through by sees that its daemon is gone,
+        # ends by itself and answers nobody.
+        while self.is_alive(link.facts):
+            state = await self._connect(link, min(within_s, patience.ANSWER_WITHIN_S))
+            if state is not None:
+                return state
             if clock() > until_s and not kill:
                 return None
             if clock() > until_s:
-                _log.warning("run %s: its shim holds the lock and does not answer; it is killed", link.run)
-                self._end(link)
+                gone = self.runs.lacks(link.run, "control.sock")
+                why = "somebody removed control.sock from its run directory" if gone else "its shim does not answer"
+                self.kill(link, why)
                 return None
             await asyncio.sleep(wait_s)
             wait_s = min(0.5, wait_s * 2)
@@ -81,9 +88,10 @@ class Shims:
         link.flush()
         return state
 
-    def kill(self, link: ShimLink) -> None:
-        """One that does not do what it is told: with it gone, the run is ended from here."""
-        _log.warning("run %s: its shim does not do what it is told; it is killed", link.run)
+    def kill(self, link: ShimLink, why: str = "its shim does not do what it is told") -> None:
+        """With it gone, the run is ended from here."""
+        _log.warning("run %s: %s; it is killed", link.run, why)
+        link.blame = why
         self._end(link)
 
     def _end(self, link: ShimLink) -> None:
@@ -99,7 +107,7 @@ class Shims:
         """Until the shim has let go of its lock, by itself or killed; what it wrote."""
         clock = asyncio.get_running_loop().time
         until_s, wait_s = clock() + within_s, 0.005
-        while self.runs.is_locked(link.run):
+        while self.is_alive(link.facts):
             if clock() > until_s + within_s:
                 break  # not even SIGKILL ends it
             if clock() > until_s:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from phalanx.frontends.host.shim.event_loop import EventLoop
+    from phalanx.frontends.host.shim.event_loop import EventLoop, Timer
 
 NAME = "control.sock"
 VERSION = 1
@@ -26,6 +26,8 @@ VERSION = 1
 _LINE_BYTES_MAX = 64 << 20
 #: When this much waits for the daemon, what a job says is left out; exits and the like never are.
 _BACKLOG_BYTES_MAX = 1 << 20
+#: While no daemon is there; the next one tries for longer than that before it gives a shim up.
+_NAME_LOOK_S = 1.0
 
 
 class Control:
@@ -44,6 +46,7 @@ class Control:
         self._on_message, self._on_lost, self._allowed = on_message, on_lost, allowed
         self._socket: socket.socket | None = None
         self._listener: socket.socket | None = None
+        self._name_look: Timer | None = None
         self._read = bytearray()
         self._to_send = bytearray()
 
@@ -67,6 +70,28 @@ class Control:
         """From now on the run goes on without its first daemon, and a later one may take it over."""
         assert self._listener is not None
         self._loop.watch(self._listener.fileno(), READ, self._on_connect)
+
+    def _keep_name(self) -> None:
+        """Nobody can knock at a socket whose name was removed; another's name in its place is left alone."""
+        self._name_look = None
+        if self._listener is None or self._socket is not None:
+            return
+        try:
+            os.stat(NAME, dir_fd=self._dir_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            self._listen_anew(self._listener)
+        except OSError:
+            pass
+        self._name_look = self._loop.after(_NAME_LOOK_S, self._keep_name)
+
+    def _listen_anew(self, before: socket.socket) -> None:
+        try:
+            self._listener = listen(self._dir_fd, NAME)
+        except OSError:
+            return  # the directory is gone too, or the disk is full: perhaps next time
+        self._loop.unwatch(before.fileno())
+        before.close()
+        self.let_in()
 
     def send(self, event: str, *, droppable: bool = False, **fields: Any) -> None:
         """Tell the daemon, if there is one; it hears the rest when it asks for the state."""
@@ -127,6 +152,8 @@ class Control:
                     return  # it was taken over, or we are done
         if not data or len(self._read) > _LINE_BYTES_MAX:
             self._drop()
+            if self._name_look is None:
+                self._name_look = self._loop.after(_NAME_LOOK_S, self._keep_name)
             self._on_lost()
 
     def _flush(self) -> None:

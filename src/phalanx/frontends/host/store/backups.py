@@ -23,6 +23,7 @@ from phalanx.frontends.host.store.redo import (
     Replayed,
     folder_of,
     is_anything_told,
+    is_broken_off,
     is_told_from_first,
     list_redo,
     number_of,
@@ -49,11 +50,15 @@ def newest_number(folder: Path) -> int:
 
 
 def next_number(database: Path, folder: Path) -> int:
-    """Of the next copy. Where copies were removed, the second record still has their numbers."""
-    return max([newest_number(folder) + 1, *map(number_of, list_redo(folder_of(database)))])
+    """Of the next copy. Where copies were removed, the second record still has their numbers.
+
+    A copy that was not made has left a file of the second record, which the next one goes with, unless it ends early.
+    """
+    files = list_redo(folder_of(database))
+    return max([newest_number(folder) + 1, *(number_of(path) + is_broken_off(path) for path in files[-1:])])
 
 
-def write_backup(database: Path, folder: Path, *, keep: int, wall_s: float) -> Path:
+def write_backup(database: Path, folder: Path, number: int, *, keep: int, wall_s: float) -> Path:
     """Copy the database and let the oldest copies go; raises StoreFull rather than take the last room."""
     folder.mkdir(mode=0o700, exist_ok=True)
     needed = database.stat().st_size + 4 * BALLAST_BYTES
@@ -62,7 +67,6 @@ def write_backup(database: Path, folder: Path, *, keep: int, wall_s: float) -> P
             f"No backup was made: it needs {needed >> 20} MiB under {folder}.", f"Free some space (`df -h {folder}`)."
         )
     older = list_backups(folder)
-    number = next_number(database, folder)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall_s))
     finished = folder / f"{number:06d}-{stamp}.db"
     with closing(connect_reader(database)) as source:

@@ -63,11 +63,19 @@ def number_of(path: Path) -> int:
 class Redo:
     """The file that is written to. Commits come from one thread, backups from another."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        """Goes on with the newest file; `number` is that of the newest backup, for the first of all."""
+    def __init__(self, folder: Path, number: int, *, whole: bool = True) -> None:
+        """Goes on with the newest file; `number` is that of the newest backup, for the first of all.
+
+        Not `whole`: it lacks something, so it ends here until the next backup, or what comes would hide that.
+        """
         self._folder, self._lock, self._fd = folder, threading.Lock(), -1
+        if folder.exists() and not folder.is_dir():
+            with contextlib.suppress(OSError):
+                folder.rename(folder.with_name(f"{folder.name}.no-folder"))
         # A backup that failed has left a file that is newer than the newest backup.
         self._open(max([number, *map(number_of, list_redo(folder))]))
+        if not whole:
+            self._break_off()
 
     def _open(self, number: int) -> None:
         try:
@@ -90,13 +98,13 @@ class Redo:
             os.close(self._fd)
             self._fd = -1
 
-    def begin(self, number: int) -> None:
-        """A backup of this number is about to be made: what is committed from now on goes with it."""
+    def begin(self, number: int, newest: int) -> None:
+        """A backup of this number is about to be made: what is committed from now on goes with it. `newest`: so far."""
         with self._lock:
             self._stop()
             self._open(number)
             for path in list_redo(self._folder):
-                if number_of(path) <= number - KEPT:
+                if number_of(path) <= newest + 1 - KEPT:
                     path.unlink(missing_ok=True)
 
     def note(self, writes: Iterable[tuple[Sequence[Change], list[object]]], *, full: bool) -> None:
@@ -114,8 +122,13 @@ class Redo:
                     return
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, at)
+            self._break_off()
+
+    def _break_off(self) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
                 os.write(self._fd, _BROKEN_OFF)
-            self._stop()
+        self._stop()
 
     def close(self) -> None:
         """Nothing more is written."""
@@ -196,6 +209,23 @@ def _list(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids[:20])) + (f" and {len(ids) - 20} more" if len(ids) > 20 else "")
 
 
+def is_broken_off(path: Path) -> bool:
+    """Whether nothing more is written to a file of the second record, or nobody could read that."""
+    data = path.read_bytes()
+    return _measure(data) < len(data)
+
+
+def read_told(folder: Path, number: int) -> list[list[Any]] | None:
+    """What was written since the backup of this number, in order; None if a part of it is damaged or missing."""
+    paths = {number_of(path): path for path in list_redo(folder) if number_of(path) >= number}
+    if any(each not in paths for each in range(number, max(paths, default=number))):
+        return None
+    parts = [paths[each].read_bytes() for each in sorted(paths)]
+    if any(_measure(part) < len(part) for part in parts):
+        return None
+    return [msgspec.msgpack.decode(text) for part in parts for text in _split(part)]
+
+
 def is_anything_told(folder: Path) -> bool:
     """Whether there is any second record."""
     return any(path.stat().st_size for path in list_redo(folder))
@@ -219,7 +249,8 @@ def replay(connection: SqlConnection, folder: Path, number: int) -> Replayed:
     found = Replayed()
     numbers = {number_of(path): path for path in list_redo(folder)}
     newest = max([number, *numbers])
-    for each in range(number, newest + 1):
+    first = number if number or not numbers else min(numbers)  # with no backup, whatever there is, if it begins late
+    for each in range(first, newest + 1):
         path = numbers.get(each)
         data = path.read_bytes() if path is not None else b""
         size = _measure(data)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from phalanx.frontends.host.store.database import connect_reader
 from phalanx.frontends.host.store.faults import Fault, StoreBroken, StoreFull, explain, find_fault, refuse_closed
 from phalanx.frontends.host.store.opening import open_database, prepare_directory
 from phalanx.frontends.host.store.redo import Redo, folder_of
+from phalanx.frontends.host.store.redo_check import is_told_to_the_end
 from phalanx.frontends.host.store.stored_rows import (
     Change,
     EstimateRecord,
@@ -29,6 +30,7 @@ from phalanx.frontends.host.store.stored_rows import (
 )
 from phalanx.frontends.host.store.writer import Write, Writer
 
+_log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 #: Rows that retention removes in one commit, so that others need not wait for long.
@@ -57,11 +59,19 @@ class Store:
         self._reader = connect_reader(self._path)
         self._reading = threading.Lock()
         self._closed = False
-        self._redo = Redo(folder_of(self._path), newest_number(self._folder))
+        told = is_told_to_the_end(self._reader, self._path, self._folder)
+        self._redo = Redo(folder_of(self._path), newest_number(self._folder), whole=told)
         self._writer = Writer(connection, self._path, ballast, self._redo)
-        if story is not None:  # what was put together anew is worth a copy before anything else happens to it
-            with suppress(StoreBroken, StoreFull):
+        # What was put together anew is worth a copy before anything else happens to it, and so is what only the
+        # database tells.
+        if story is not None or not told:
+            try:
                 self.backup()
+            except (StoreBroken, StoreFull) as error:
+                _log.warning("the second record does not tell all until there is a backup: %s", error)
+            else:
+                if not told:
+                    _log.warning("the second record did not tell what the database tells, so a backup was made")
 
     @property
     def full(self) -> bool:
@@ -109,8 +119,9 @@ class Store:
         """Copy the database and rotate the copies. Holds up the calling thread, not the writers."""
         with self._backing_up:
             try:
-                self._redo.begin(next_number(self._path, self._folder))
-                return write_backup(self._path, self._folder, keep=self._backups, wall_s=self._clock.wall_s())
+                number = next_number(self._path, self._folder)
+                self._redo.begin(number, newest_number(self._folder))
+                return write_backup(self._path, self._folder, number, keep=self._backups, wall_s=self._clock.wall_s())
             except (sqlite3.Error, OSError) as error:
                 fault = find_fault(error) if isinstance(error, sqlite3.Error) else Fault.IO
                 raise explain(fault, self._path, error) from error
