@@ -209,9 +209,9 @@ class Verbs:
         if not caller.admin:
             self.admission.check_priority(caller, self.known.intake.read_gang(text))
         stored.gang = text
-        gang = self.admission.make(stored, self.known.intake.read_gang(text)).gang
-        job.gang = replace(gang, name=str(job.id))
-        job.predicted = job.predicted and "walltime" not in tree
+        edited = self.admission.make(stored, self.known.intake.read_gang(text))
+        gang = edited.gang
+        job.gang, job.predicted = replace(gang, name=str(job.id)), edited.predicted
         number = self.known.planner.replace(self.known.now_us(), job.number, job.gang, held=bool(job.gates))
         self.known.register.number(job, number)
         return {"gang": text, "queue": gang.queue}
