@@ -171,7 +171,7 @@ def _tree(accepted: Sequence[Job]) -> list[str]:
         return _draw(
             [
                 (f"phalanx why {last}", "what it waited for, and how that ended"),
-                (f"phalanx retry {last}", "submit it again, to wait for nothing"),
+                (f"phalanx retry {last}", "submit it again, without what failed"),
             ]
         )
     waits = accepted[-1]["state"] == "pending"
