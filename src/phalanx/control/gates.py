@@ -141,6 +141,18 @@ class Gates:
             found |= {n for n in others if _rank(state.gangs[n], n) < mine}
         return sorted(n for n in found if state.phase_of(n) is Phase.PENDING and n != number)
 
+    def list_bounded(self, state: State) -> dict[str, list[int]]:
+        """By person, gangs that wait for a ceiling alone, in the order in which they go through."""
+        found: dict[str, list[int]] = {}
+        for name, gates in self.shut.items():
+            number = state.number_by_name.get(name)
+            if gates == {GATE_RUNNING} and number is not None and state.phase_of(number) is Phase.PENDING:
+                found.setdefault(state.gangs[number].user, []).append(number)
+        return {
+            user: sorted(numbers, key=lambda number: _rank(state.gangs[number], number))
+            for user, numbers in found.items()
+        }
+
     # ------------------------------------------------------------------ lines
 
     def _move_up(self, state: State, line: GateLine) -> bool:

@@ -266,9 +266,8 @@ class Forecaster:
         near = {number: gates.find_before(state, number) for number in keep}
         wanted = {number for number, before in near.items() if len(before) <= most}
         before = {other for number in wanted for other in near[number]}
-        kept = thin_out(
-            state, self.known.planner.policy, {*wanted, *before, *(number for _, number in begin[:most])}, most
-        )
+        matter = {*wanted, *before, *(number for _, number in begin[:most])}
+        kept = thin_out(state, self.known.planner.policy, matter, most, gates.list_bounded(state).values())
         gates = list_gates(self.known, state)  # without those who were dropped
         return ForecastInput(state, self.measure(state, kept), gates, kept, self.known.planner.version, frozenset(keep))
 
