@@ -153,6 +153,13 @@ class Gates:
             for user, numbers in found.items()
         }
 
+    def list_ahead(self, state: State, number: int) -> list[int]:
+        """Waiting gangs of its owner that a ceiling lets in before this one, the first first."""
+        gang = state.gangs[number]
+        mine = _rank(gang, number)
+        others = (n for n in state.list_waiting() if state.gangs[n].user == gang.user and self._counts(state, n))
+        return sorted((n for n in others if _rank(state.gangs[n], n) < mine), key=lambda n: _rank(state.gangs[n], n))
+
     # ------------------------------------------------------------------ lines
 
     def _move_up(self, state: State, line: GateLine) -> bool:
@@ -181,10 +188,7 @@ class Gates:
             gang = state.gangs[number]
             if state.phase_of(number).seated:
                 running[gang.user] = running.get(gang.user, 0) + 1
-            # Whoever is kept back by something else takes nobody's place, be it a hold that came with the gang.
-            elif self.shut.get(gang.name, set()) <= {GATE_RUNNING} and (
-                gang.name in self.shut or not state.records[number].held
-            ):
+            elif self._counts(state, number):
                 waiting.setdefault(gang.user, []).append((number, number, gang))
         changed = []
         for user, gangs in waiting.items():
@@ -193,6 +197,11 @@ class Gates:
                 name = state.gangs[number].name
                 changed.append((self.open if may else self._shut)(state, name, GATE_RUNNING))
         return _any(changed)
+
+    def _counts(self, state: State, number: int) -> bool:
+        """Whoever is kept back by something else takes nobody's place, be it a hold that came with the gang."""
+        name = state.gangs[number].name
+        return self.shut.get(name, set()) <= {GATE_RUNNING} and (name in self.shut or not state.records[number].held)
 
     # ------------------------------------------------------------------ one gate
 

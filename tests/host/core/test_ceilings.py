@@ -109,6 +109,21 @@ def test_whoever_waits_for_a_ceiling_is_told_when_it_starts_and_whose_end_lets_i
         assert [bar["name"] for bar in bars if bar["kind"] == "forecast"] == ["p2", "p3"]
 
 
+def test_those_who_go_before_it_under_a_ceiling_are_ahead_of_it():
+    # AHEAD was 0 for everybody who was told UserLimit.
+    with Day(8, max_running_per_user=1) as day:
+        for at, name in enumerate(("run", "low", "last")):
+            day.submit(at / 10, name, "1 gpu=1", 20, walltime=20)
+        day.submit(1, "high", "2 gpu=1", 20, walltime=20, priority=1)
+        day.submit(1, "held", "1 gpu=1", 20, walltime=20, priority=1, hold=True)
+        day.submit(1, "other", "1 gpu=1", 90, "bob", walltime=90)
+        day.until(5)
+        ahead = {name: ask_why(day, name).ahead for name in ("high", "low", "last")}
+        told = {name: ([each["name"] for each in found.jobs], found.gangs) for name, found in ahead.items()}
+        assert told == {"high": ([], 0), "low": (["high"], 1), "last": (["high", "low"], 2)}
+        assert ahead["last"].gpus == 3
+
+
 def test_a_job_that_is_not_there_yet_is_held_to_the_ceiling_as_well():
     with Day(8, max_running_per_user=1) as day:
         day.submit(0, "p1", "1 gpu=1", 20, walltime=20)

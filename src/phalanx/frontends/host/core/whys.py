@@ -8,9 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from phalanx.control.explain import SENTENCES
+from phalanx.control.gates import GATE_RUNNING
 from phalanx.control.queue_view import ask_least, list_ahead
 from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster
+from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.happenings import seen_by
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.knowledge import Knowledge
@@ -95,7 +97,7 @@ class Whys:
         reason = self.reason(job)
         etas = await self.forecaster.forecasts([job.id])
         in_order = list_ahead(self.known.planner.state, self.known.planner.policy, job.number)
-        ahead, rivals = self._find_ahead(job, in_order)
+        ahead, rivals = self._find_ahead(job, self._list_bounded(job) if in_order is None else in_order)
         blockers: list[Reason] = []
         if job.gates:
             blockers = [each for each in self._list_gates(job) if each != reason]
@@ -144,6 +146,13 @@ class Whys:
         )
         reason = Reason(found.code.word, sentence, found.needed, found.available)
         return Reason(reason.code, self.say(job, found.code, reason), found.needed, found.available)
+
+    def _list_bounded(self, job: Job) -> list[int] | None:
+        """Who goes before one that only waits for a ceiling; None: something else keeps it from its turn."""
+        if job.gates != {GATE_RUNNING}:
+            return None
+        state = self.known.planner.state
+        return list_gates(self.known, state).list_ahead(state, job.number)
 
     def _find_ahead(self, job: Job, numbers: list[int] | None) -> tuple[Ahead, int]:
         """Who has its turn before a job, and the highest priority among them."""
