@@ -252,7 +252,11 @@ def parse_topology(text: str) -> dict[str, str]:
 def parse_warning(text: str) -> dict[str, Any]:
     """`USR1@60s`: the signal, and how long before the kill."""
     name, at, before = text.partition("@")
-    return {"signal": signal_name(name), "before_s": seconds_of(before, "--warn") if at else 60.0}
+    found = signal_name(name)
+    try:
+        return {"signal": found, "before_s": seconds_of(before, "--warn") if at else 60.0}
+    except UsageError as bad:
+        raise UsageError(bad.message, f"write --warn {found}@60s") from None
 
 
 def signal_name(text: str) -> str:

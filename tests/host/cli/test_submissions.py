@@ -616,6 +616,7 @@ BAD_FILES = {
     "gangs: [1]\n": "job.yaml: line 1: gangs[0]: must be a mapping",
     "gangs: [\n": "job.yaml: line 2: is not YAML: did not find expected node content",
     f"name: a\n{SHAPED}": "job.yaml: line 1: gang 'a': says nothing of what to run",
+    f"name: a\ncommand: ''\n{SHAPED}": "job.yaml: line 1: gang 'a': says nothing of what to run",
     f"command: {{a: 1}}\n{SHAPED}": "job.yaml: line 1: command must be a text or a list of words",
     f"command: [nosuchprogram]\n{SHAPED}": (
         "job.yaml: line 1: there is no command 'nosuchprogram' on the PATH of this job"
