@@ -84,6 +84,21 @@ def make_submissions(
     return spread(job, wish.array)
 
 
+def check_each(wish: JobRequest) -> None:
+    """Refuse what can be no part of any wish, whatever is said beside it: of a line among others."""
+    if wish.name is not None:
+        check_name(wish.name)
+    for gpus, members in ((wish.gpus, None), (None, wish.members)):
+        choose_shape(gpus, members, cpus=wish.cpus, memory=wish.memory, notes=[])
+    gang_of(wish)
+    options_of(wish)
+    if wish.warn is not None:
+        parse_warning(wish.warn)
+    run_of(replace(wish, warn=None))
+    if wish.array is not None:
+        parse_array(wish.array)
+
+
 def _tell_of_times(wish: JobRequest, notes: list[str]) -> None:
     """What can be done and cannot be meant."""
     begin = parse_instant(wish.begin.strip()) if wish.begin else None

@@ -15,7 +15,7 @@ import click
 from phalanx.cli.host.options import parse_words
 from phalanx.cli.host.sbatch import Translation
 from phalanx.client.daemon_errors import UsageError
-from phalanx.client.job_request import JobRequest, overlay
+from phalanx.client.job_request import JobRequest, check_each, overlay
 from phalanx.client.launchers import LauncherSearch
 
 
@@ -47,11 +47,15 @@ def _split(rest: str, place: str) -> list[str]:
 
 def _parse_ours(words: list[str], place: str) -> JobRequest:
     try:
-        return parse_words(words)
+        found = parse_words(words)
+        check_each(found)
+    except UsageError as bad:
+        raise UsageError(f"{place}: #PHALANX: {bad.message}", bad.hint) from None
     except click.UsageError as bad:
         raise UsageError(
             f"{place}: #PHALANX: {bad.format_message()}", "phalanx submit --help lists the options"
         ) from None
+    return found
 
 
 #: What a script reads of Slurm, and who says the same here.
