@@ -24,7 +24,7 @@ from phalanx.control.spec.spot import Spot
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core.refs import is_reference
-from phalanx.frontends.host.messages import Run, Submission
+from phalanx.frontends.host.messages import ArrayPart, Run, Submission
 from phalanx.frontends.host.ports import Refused
 from phalanx.model.fleet import Fleet
 from phalanx.model.gang import After, Gang
@@ -40,6 +40,8 @@ NAME_MOST: Final = 128
 GRACE_MOST_S: Final = 3600.0
 RESTARTS_MOST: Final = 1000
 REGEX_MOST: Final = 1000
+#: Nine digits, which is what names of elements and `--array` read.
+ARRAY_NUMBER_MOST: Final = 999_999_999
 LOG_CAP_LEAST: Final = 4096
 WARN_MOST_S: Final = 30 * 86_400.0
 
@@ -91,6 +93,7 @@ class Intake:
         check_name(name)
         if submission.array is not None:
             check_name(submission.array.of)
+            _check_array(submission.array)
         begin_us = None if submission.begin is None else read_begin(submission.begin, now_us, wall_s)
         never = self._judge(text, gang, user)
         if never and not submission.allow_infeasible:
@@ -291,6 +294,14 @@ def check_name(name: str) -> None:
         what = "a job's id" if name.isdecimal() or name == "-" else "other jobs: ids, or elements of an array"
         hint = "choose one with a letter in it, without brackets and any: before it"
         raise Refused("usage", f"the name {show(name)} could be taken for {what}", hint)
+
+
+def _check_array(part: ArrayPart) -> None:
+    """An element that can be named, as `sweep[3]`, of an array that runs at all."""
+    for what, value in (("index", part.index), ("at_most", part.at_most)):
+        if not 0 <= value <= ARRAY_NUMBER_MOST:
+            said = f"{what} of an array must be 0 to {ARRAY_NUMBER_MOST:,} (got {show(value)})"
+            raise Refused("usage", said, "write --array 0-99, or 0-99%8 for at most 8 at once")
 
 
 def read_begin(text: str, now_us: int, wall_s: float) -> int:
