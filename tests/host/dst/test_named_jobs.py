@@ -241,8 +241,8 @@ def test_elements_and_names_are_found_when_they_ended_long_ago(people):
 # ---------------------------------------------------------------------- again
 
 
-def retry(people, ref):
-    return people.ask(lambda core: core.act(ADA, str(ref), "retry", {}))
+def retry(people, ref, **body):
+    return people.ask(lambda core: core.act(ADA, str(ref), "retry", body))
 
 
 def test_a_job_that_has_not_ended_is_not_submitted_again(people):
@@ -258,6 +258,16 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(people):
     again = retry(people, held)
     assert again.id > running
     assert again.warnings == [f"it is on hold, as job {held} was; to let it start: phalanx release {again.id}"]
+
+
+def test_a_retry_that_is_asked_for_again_with_its_key_is_one(people):
+    """The line was cut before the answer came; by then the name means the copy, which runs."""
+    (first,) = people.submit("pp", hold=True)
+    people.ask(lambda core: core.act(ADA, str(first), "cancel", {}))
+    again = retry(people, "pp", key="k1")
+    assert retry(people, "pp", key="k1").id == again.id
+    assert retry(people, first, key="k1").id == again.id
+    assert retry(people, first, key="k2").id == again.id + 1
 
 
 def waits_for(people, ref):

@@ -226,7 +226,7 @@ class Core:
         _check_store(self.errands)
         job = self.access.find_own(caller, ref)
         if verb == "retry":
-            return await self.retries.retry(caller, job)
+            return await self.retries.retry(caller, job, body.get("key"))
         if job.id not in self.known.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)

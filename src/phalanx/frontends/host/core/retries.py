@@ -23,8 +23,13 @@ class Retries:
         """By the door that every job comes through."""
         self.known, self.admission = known, admission
 
-    async def retry(self, caller: Caller, job: Job) -> Accepted:
+    async def retry(self, caller: Caller, job: Job, key: str | None) -> Accepted:
         """Submit an ended job again as it was, under a new id; an element takes the place of the one it repeats."""
+        # Whoever asks, it stays its owner's: an administrator must not run what somebody else prepared.
+        owner = caller if caller.uid == job.uid else Caller(job.uid, job.user)
+        if key is not None and self.known.store.find_key(owner.uid, key) is not None:
+            # It was acknowledged, and the line was cut: by now what it made may run, and be what the word means.
+            return (await self.admission.submit(owner, [], key))[0]
         self._must_have_ended(job)
         stored = self.known.store.job(job.id)
         assert stored is not None
@@ -41,9 +46,7 @@ class Retries:
             allow_infeasible=bool(options.get("allow_infeasible")),
             hold=stored.held,
         )
-        # Whoever asks, it stays its owner's: an administrator must not run what somebody else prepared.
-        owner = caller if caller.uid == stored.uid else Caller(stored.uid, stored.user)
-        (accepted,) = await self.admission.submit(owner, [submission], None)
+        (accepted,) = await self.admission.submit(owner, [submission], key)
         held = f"it is on hold, as job {job.id} was; to let it start: phalanx release {accepted.id}"
         return msgspec.structs.replace(accepted, warnings=[*([held] if stored.held else []), *left_out])
 
