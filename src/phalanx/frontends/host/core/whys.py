@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from phalanx.control.explain import SENTENCES
+from phalanx.control.explain import SENTENCES, word_of_end
 from phalanx.control.gates import GATE_RUNNING
 from phalanx.control.queue_view import ask_least, list_ahead
 from phalanx.engine.explain import explain
@@ -139,6 +139,7 @@ class Whys:
         sentence = SENTENCES.get(found.code, found.code.word).format(
             needed=found.needed,
             available=found.available,
+            how=word_of_end(job.gang),
             after=", ".join(job.gang.after.names),
             word=job.gang.together.word if job.gang.together else "",
             queue=found.subject if found.code is Code.QUEUE_LIMIT and found.subject else job.queue,
@@ -249,8 +250,7 @@ class Whys:
         words = [
             f"{other.id} ({other.name}, {other.state})" for other in others if other is not None and not other.ended
         ]
-        how = "end" if job.gang.after.any_end else "success"
-        return f"waits for the {how} of {listing(words)}" if words else ""
+        return f"waits for the {word_of_end(job.gang)} of {listing(words)}" if words else ""
 
     def _say_rest(self, job: Job) -> str:
         state = self.known.planner.state
