@@ -241,3 +241,13 @@ def test_what_only_another_line_makes_whole_is_no_mistake(sent):
     (job,), _ = sent("#PHALANX --warn USR1@60s", "#PHALANX --kill-after 1h", "#PHALANX -n 2", "#PHALANX -g 4")
     assert job["run"]["kill_after_warning"] == {"signal": "USR1", "before_s": 60}
     assert job["gang"]["members"] == 2
+
+
+def test_a_header_line_without_end_is_refused_at_once(sent):
+    # 9 s for one of 100 MB, and all of it on the screen.
+    jobs, error = sent(f"#PHALANX {'x' * 3_000_000}", code=2)
+    assert jobs == []
+    assert error == (
+        "phalanx: error: job.sh: line 3: a header line of more than 16,384 characters\n"
+        "  next: write its options on several lines\n"
+    )
