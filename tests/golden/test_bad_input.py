@@ -223,6 +223,10 @@ OTHER_FORMATS = {
         '{"until": ' + "9" * 5000 + "}",
         "digits.json: is not usable JSON: a number of thousands of digits",
     ),
+    "half.json": (
+        '{"until": 1,\n"gangs": ["\\ud800"]}',
+        "half.json: line 2: is not usable JSON: \\ud800 is half of a character",
+    ),
     "digits.yaml": ("until: " + "9" * 5000 + "\n", "digits.yaml: line 1: a value that cannot be read: '999"),
     "date.yaml": ("until: 2024-99-99\n", "date.yaml: line 1: a value that cannot be read: '2024-99-99'"),
     "bad.toml": ("a = 1\ngangs = }\n", "bad.toml: line 2: is not TOML: "),

@@ -312,6 +312,34 @@ def test_a_daemon_for_everybody_refuses_a_system_file_that_others_can_write(plac
         places.load(system=True)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.chmod(0o666), "can be written by everybody; chmod go-w"),
+        (lambda path: path.parent.chmod(0o777), "lies in a folder in which everybody"),
+        (lambda path: os.chown(path, 12345, -1), "belongs to user 12345, not to you; give it to root: chown root"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "is no plain file"),
+        (lambda path: (path.unlink(), path.symlink_to("/dev/null")), "is no plain file"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_a_daemon_for_everybody_refuses_a_named_file_that_others_can_write(places, spoil, words):
+    """Whoever names a file means it, for a daemon of their own; this one runs for all the others."""
+    path = places.write("own", "log_keep = 9")
+    named = {"PHALANX_CONFIG": str(path)}
+    assert places.load(named, system=True).log_keep == 9
+    spoil(path)
+    with pytest.raises(BadInput, match=words):
+        places.load(named, system=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a stranger's files are made by root")
+def test_whoever_names_a_file_for_a_daemon_of_their_own_means_that_file(places):
+    path = places.write("own", "log_keep = 9")
+    os.chown(path, 12345, 12345)
+    assert places.load({"PHALANX_CONFIG": str(path)}).log_keep == 9
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to a group of others needs root")
 @pytest.mark.parametrize("what", ["file", "folder", "list"])
 def test_what_a_group_of_others_can_write_counts_for_nobody(places, what):

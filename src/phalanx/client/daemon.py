@@ -37,9 +37,9 @@ class Daemon:
         """What a route tells."""
         return decode(self.raw("GET", path, query, timeout_s=timeout_s))
 
-    def post(self, path: str, body: object = None, *, method: str = "POST") -> Any:
-        """Ask for something to be done, once."""
-        return decode(self.raw(method, path, None, {} if body is None else body))
+    def post(self, path: str, body: object = None, *, method: str = "POST", key: str | None = None) -> Any:
+        """Ask for something to be done, once; with a key as often as it takes to hear that it is done."""
+        return decode(self.raw(method, path, None, {} if body is None else body, key=key))
 
     def submit(
         self, jobs: Sequence[object], key: str, *, run: Mapping[str, Any] | None = None, dry_run: bool = False

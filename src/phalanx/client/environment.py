@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -33,6 +33,7 @@ def choose_env(environ: Mapping[str, str], settings: Iterable[str], *, clean: bo
     """The environment of a job: the submitter's, or the basics, and what was set for it; bounded in size."""
     kept = {name: environ[name] for name in _BASICS if name in environ} if clean else dict(environ)
     found = {name: value for name, value in kept.items() if not is_ours(name)}
+    settings = list(settings)
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not _NAME.fullmatch(name):
@@ -44,7 +45,7 @@ def choose_env(environ: Mapping[str, str], settings: Iterable[str], *, clean: bo
     for name in foreign:
         del found[name]
         notes.append(f"the variable {ascii(name)[1:-1]} is not UTF-8 and is left out")
-    _check_size(found)
+    _check_size(found, {setting.partition("=")[0] for setting in settings if "=" in setting})
     return found
 
 
@@ -177,20 +178,26 @@ def _how_to_start(command: Sequence[str], cwd: str) -> str:
     # As people type it: what is first on the path is nearly always the same.
     if starter[0] == f"/bin/{PurePosixPath(starter[0]).name}" or starter[0].startswith("/usr/bin/"):
         starter = [PurePosixPath(starter[0]).name, *starter[1:]]
+    if program.startswith("-"):  # an interpreter would take it for an option
+        command = [f"./{program}", *command[1:]]
     return f"phalanx submit -- {shlex.join([*starter, *command])}"
 
 
-def _check_size(env: Mapping[str, str]) -> None:
+def _check_size(env: Mapping[str, str], set_here: Collection[str]) -> None:
+    """Refuse an environment that is too large; `set_here`: what was set for this job alone."""
     sizes = {name: len(name.encode()) + len(value.encode()) + 2 for name, value in env.items()}
     total = sum(sizes.values())
     if total <= ENV_BYTES_MAX:
         return
     biggest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_NAMED]
     named = ", ".join(f"{name} ({-(-sizes[name] // _KIB):,} KiB)" for name in biggest)
+    hint = f"unset {biggest[0]}, or write --clean-env and --env NAME for what the job needs"
+    if biggest[0] in set_here:  # neither unset nor --clean-env would take it away
+        hint = f"put what {biggest[0]} holds into a file, and the path of the file into {biggest[0]}"
     raise UsageError(
         f"the environment has {-(-total // _KIB):,} KiB, and {ENV_BYTES_MAX // _KIB} KiB is the most; "
         f"the biggest: {named}",
-        f"unset {biggest[0]}, or write --clean-env and --env NAME for what the job needs",
+        hint,
     )
 
 

@@ -84,6 +84,21 @@ def make_submissions(
     return spread(job, wish.array)
 
 
+def check_each(wish: JobRequest) -> None:
+    """Refuse what can be no part of any wish, whatever is said beside it: of a line among others."""
+    if wish.name is not None:
+        check_name(wish.name)
+    for gpus, members in ((wish.gpus, None), (None, wish.members)):
+        choose_shape(gpus, members, cpus=wish.cpus, memory=wish.memory, notes=[])
+    gang_of(wish)
+    options_of(wish)
+    if wish.warn is not None:
+        parse_warning(wish.warn)
+    run_of(replace(wish, warn=None))
+    if wish.array is not None:
+        parse_array(wish.array)
+
+
 def _tell_of_times(wish: JobRequest, notes: list[str]) -> None:
     """What can be done and cannot be meant."""
     begin = parse_instant(wish.begin.strip()) if wish.begin else None
@@ -252,7 +267,11 @@ def parse_topology(text: str) -> dict[str, str]:
 def parse_warning(text: str) -> dict[str, Any]:
     """`USR1@60s`: the signal, and how long before the kill."""
     name, at, before = text.partition("@")
-    return {"signal": signal_name(name), "before_s": seconds_of(before, "--warn") if at else 60.0}
+    found = signal_name(name)
+    try:
+        return {"signal": found, "before_s": seconds_of(before, "--warn") if at else 60.0}
+    except UsageError as bad:
+        raise UsageError(bad.message, f"write --warn {found}@60s") from None
 
 
 def signal_name(text: str) -> str:

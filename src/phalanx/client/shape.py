@@ -30,6 +30,8 @@ def choose_shape(
     notes: list[str],
 ) -> dict[str, Any]:
     """`members` and `each` of a gang; what was decided beyond what was said goes to the notes."""
+    if members is not None:
+        _parse_members(members)  # before it is taken for a number of GPUs: nobody typed -g
     if gpus is None and not (cpus or memory):
         # A job that says nothing wants a GPU a member: this is what the machine is for.
         gpus = members or "1"

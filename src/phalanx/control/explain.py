@@ -33,7 +33,7 @@ Told = tuple[Code, str, int, int]  # code, sentence, needed, available
 SENTENCES: Final[Mapping[Code, str]] = {
     Code.NONE: "starts in this cycle",
     Code.HELD: "on hold; release it to give it its turn",
-    Code.DEPENDENCY_WAITING: "waits for the end of {after}",
+    Code.DEPENDENCY_WAITING: "waits for the {how} of {after}",
     Code.DEPENDENCY_FAILED: "a gang it depends on did not succeed",
     Code.GANG_INCOMPLETE: "waits until all gangs of '{word}' have come and may start",
     Code.QUEUE_LIMIT: "queue '{queue}' or one above it is at its limit: room for {available} of {needed} members",
@@ -55,6 +55,11 @@ SENTENCES: Final[Mapping[Code, str]] = {
 
 
 _VERBS: Final = {Apart: "apart from", Beside: "beside", Evenly: "spread with"}
+
+
+def word_of_end(gang: Gang) -> str:
+    """What it waits for of those that it depends on."""
+    return "end" if gang.after.any_end else "success"
 
 
 def explain_all(state: State, policy: Policy) -> tuple[dict[int, Told], tuple[Reservation, ...]]:
@@ -166,6 +171,7 @@ class Teller:
             available=available,
             needed_s=needed / 1e6,
             available_s=available / 1e6,
+            how=word_of_end(gang),
             after=", ".join(gang.after.names),
             word=gang.together.word if gang.together else "",
             queue=gang.queue,

@@ -141,6 +141,25 @@ class Gates:
             found |= {n for n in others if _rank(state.gangs[n], n) < mine}
         return sorted(n for n in found if state.phase_of(n) is Phase.PENDING and n != number)
 
+    def list_bounded(self, state: State) -> dict[str, list[int]]:
+        """By person, gangs that wait for a ceiling alone, in the order in which they go through."""
+        found: dict[str, list[int]] = {}
+        for name, gates in self.shut.items():
+            number = state.number_by_name.get(name)
+            if gates == {GATE_RUNNING} and number is not None and state.phase_of(number) is Phase.PENDING:
+                found.setdefault(state.gangs[number].user, []).append(number)
+        return {
+            user: sorted(numbers, key=lambda number: _rank(state.gangs[number], number))
+            for user, numbers in found.items()
+        }
+
+    def list_ahead(self, state: State, number: int) -> list[int]:
+        """Waiting gangs of its owner that a ceiling lets in before this one, the first first."""
+        gang = state.gangs[number]
+        mine = _rank(gang, number)
+        others = (n for n in state.list_waiting() if state.gangs[n].user == gang.user and self._counts(state, n))
+        return sorted((n for n in others if _rank(state.gangs[n], n) < mine), key=lambda n: _rank(state.gangs[n], n))
+
     # ------------------------------------------------------------------ lines
 
     def _move_up(self, state: State, line: GateLine) -> bool:
@@ -169,10 +188,7 @@ class Gates:
             gang = state.gangs[number]
             if state.phase_of(number).seated:
                 running[gang.user] = running.get(gang.user, 0) + 1
-            # Whoever is kept back by something else takes nobody's place, be it a hold that came with the gang.
-            elif self.shut.get(gang.name, set()) <= {GATE_RUNNING} and (
-                gang.name in self.shut or not state.records[number].held
-            ):
+            elif self._counts(state, number):
                 waiting.setdefault(gang.user, []).append((number, number, gang))
         changed = []
         for user, gangs in waiting.items():
@@ -181,6 +197,11 @@ class Gates:
                 name = state.gangs[number].name
                 changed.append((self.open if may else self._shut)(state, name, GATE_RUNNING))
         return _any(changed)
+
+    def _counts(self, state: State, number: int) -> bool:
+        """Whoever is kept back by something else takes nobody's place, be it a hold that came with the gang."""
+        name = state.gangs[number].name
+        return self.shut.get(name, set()) <= {GATE_RUNNING} and (name in self.shut or not state.records[number].held)
 
     # ------------------------------------------------------------------ one gate
 

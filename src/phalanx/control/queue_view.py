@@ -5,7 +5,7 @@ Front ends ask here and never look into a session or its turns, so that the engi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,8 +97,12 @@ def ask_least(fleet: Fleet, gang: Gang) -> IntArray:
 # ---- who matters
 
 
-def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KEPT_MOST) -> list[int]:
+def thin_out(
+    state: State, policy: Policy, keep: Collection[int], most: int = KEPT_MOST, lines: Iterable[Sequence[int]] = ()
+) -> list[int]:
     """Drop waiting gangs that do not matter for the next starts; the answer is the numbers of those who stay.
+
+    `lines`: gangs behind a gate through which they go in this order, whatever their age.
 
     With ten thousand waiting, who starts next is decided among the first in order and, where the policy fills gaps
     with the shortest, among the shortest. The rest only costs time. The state must be a copy.
@@ -113,9 +117,13 @@ def thin_out(state: State, policy: Policy, keep: Collection[int], most: int = KE
         for turn in _choose_turns(turns, policy, most).tolist():
             kept[turns.rows_of(turn)] = True
         gated = np.flatnonzero(pending.alive & (pending.columns["gate"] != 0))
-        # A gate may open in the time that is looked at; the oldest of them matter most.
+        in_line = list(lines)
+        # A gate may open in the time that is looked at; the oldest of them matter most. But not in a line: there the
+        # oldest may be the last, and would be told the starts of those who go before them and were dropped.
+        gated = gated[~np.isin(numbers[gated], [number for line in in_line for number in line])]
         kept[gated[:most]] = True
-        kept |= np.isin(numbers, list(keep))
+        share = max(_KEPT_LEAST, most // max(1, len(in_line)))
+        kept |= np.isin(numbers, [*keep, *(number for line in in_line for number in line[:share])])
         # Whole or not at all: half of a group would never be complete, and its word would hold up the other half.
         kept |= _mates(state, kept)
         drop_waiting(state, numbers[alive[~kept[alive]]].tolist())

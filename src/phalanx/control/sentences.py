@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from phalanx.control.amounts import amount, least_devices
-from phalanx.control.explain import SENTENCES, Told
+from phalanx.control.explain import SENTENCES, Told, word_of_end
 from phalanx.control.forecasting.lengths import UNSAID
 from phalanx.control.look_ahead import StartCause
 from phalanx.control.queue_view import ask_least
@@ -83,6 +83,7 @@ def say_blocker(found: Reason, gang: Gang) -> str:
         available=found.available,
         needed_s=found.needed / 1e6,
         available_s=found.available / 1e6,
+        how=word_of_end(gang),
         after=", ".join(gang.after.names),
         word=gang.together.word if gang.together else "",
         queue=queue,

@@ -233,10 +233,19 @@ def test_the_field_is_in_the_details(play):
 @pytest.mark.parametrize("key", ["", "x" * 201, "a\tb", "caf\xe9"])
 def test_a_bad_idempotency_key_is_refused(play, key):
     async def scenario(api):
-        answer = await api.ask("POST", "/v1/jobs", body=JOB, Idempotency_Key=key)
-        assert (answer.status, answer.code) == (400, "usage")
-        assert "Idempotency-Key" in answer.json["error"]["message"]
+        for path, body in (("/v1/jobs", JOB), ("/v1/jobs/12/retry", None)):
+            answer = await api.ask("POST", path, body=body, Idempotency_Key=key)
+            assert (answer.status, answer.code) == (400, "usage")
+            assert "Idempotency-Key" in answer.json["error"]["message"]
         assert not api.service.calls
+
+    play(scenario)
+
+
+def test_the_key_of_a_retry_reaches_the_core(play):
+    async def scenario(api):
+        await api.ask("POST", "/v1/jobs/12/retry", Idempotency_Key="abc-1")
+        assert api.service.calls == [("retry", "12", {"key": "abc-1"})]
 
     play(scenario)
 

@@ -38,6 +38,13 @@ USAGE = {
         "write -n 1:4 -g 2:8",
     ),
     "-n 0 -g 4 true": ("-n 0 asks for no member", "write -n 1"),
+    "-n 0 -- true": ("-n 0 asks for no member", "write -n 1"),
+    "--kill-after 1h --warn USR1@200y true": ("--warn '200y' is no length of time", "write --warn USR1@60s"),
+    "--name '' true": ("--name is empty", "write --name train"),
+    "-- -x.sh": (
+        "there is no command '-x.sh' on the PATH, but a file of that name",
+        "phalanx submit -- bash ./-x.sh",
+    ),
     "-n x -g 4 true": ("-n 'x' is no number of members", "write -n 1 or -n 2:8"),
     "--cpus none true": ("--cpus 'none' is no number above zero", "write --cpus 4"),
     "": (
@@ -174,7 +181,12 @@ USAGE = {
 def test_submit_refuses(daemon, phalanx, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Path("plain.py").write_text("print(1)\n")
-    heads = {"bash.sh": "#!/bin/bash", "env.sh": "#!/usr/bin/env -S zsh -f", "own.sh": "#! /opt/my/sh -e"}
+    heads = {
+        "-x.sh": "#!/bin/bash",
+        "bash.sh": "#!/bin/bash",
+        "env.sh": "#!/usr/bin/env -S zsh -f",
+        "own.sh": "#! /opt/my/sh -e",
+    }
     for name, head in {**heads, "bare.sh": "", "bare.bash": "", "pipe.sh": "#!/bin/bash"}.items():
         Path(name).write_text(f"{head}\nsleep 1\n")
     Path("pipe.sh").chmod(0o755)
@@ -210,6 +222,16 @@ def test_an_environment_of_two_megabytes_names_the_biggest(daemon, phalanx, monk
     env = request.body["run"]["env"]
     assert env["A"] == "1"
     assert set(env) <= {"A", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"}
+
+
+def test_what_was_set_for_the_job_alone_is_not_to_be_unset(daemon, phalanx, tmp_path):
+    """`unset A, or write --clean-env` gave the same error again."""
+    gang = {"name": "a", "members": 1, "each": {"gpu": 1}, "command": "env", "env": {"A": "x" * 200_000}}
+    (tmp_path / "job.json").write_text(json.dumps(gang))
+    done = phalanx("submit", "--clean-env", tmp_path / "job.json")
+    assert "the biggest: A (196 KiB)" in done.stderr
+    assert done.stderr.splitlines()[1] == "  next: put what A holds into a file, and the path of the file into A"
+    assert (done.exit_code, daemon.requests) == (2, [])
 
 
 def test_a_working_directory_that_is_gone(daemon, phalanx, tmp_path, monkeypatch):

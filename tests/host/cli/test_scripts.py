@@ -160,6 +160,13 @@ ERRORS = {
     "--nodes=2": "job.sh: line 3: --nodes=2, and this is one machine",
     "-N 2-4": "job.sh: line 3: --nodes=2-4, and this is one machine",
     "--dependency=afternotok:4": "job.sh: line 3: --dependency=afternotok:4 cannot be kept here",
+    "--gres=gpu:99999999999999": "job.sh: line 3: --gres=gpu:99999999999999 is no number of GPUs",
+    "--ntasks=²": "job.sh: line 3: --ntasks=² is no number above zero",
+    "--array=9-1": "job.sh: line 3: --array=9-1 is no list of numbers that can be used",
+    "--time=60 --signal=B:USR1@99999999999999": (
+        "job.sh: line 3: --signal=B:USR1@99999999999999 is no signal with seconds before the end"
+    ),
+    "--time=60 --signal=USR9@60": "job.sh: line 3: --signal=USR9@60 is no signal with seconds before the end",
     "--gres=gpu:4x": "job.sh: line 3: --gres=gpu:4x is no number of GPUs",
     "--gpus=0": "job.sh: line 3: --gpus=0 is no number of GPUs",
     "--ntasks=x": "job.sh: line 3: --ntasks=x is no number above zero",
@@ -212,3 +219,35 @@ def test_a_partition_is_the_queue_of_that_name_or_a_note(sent):
     )
     (job,), notes = sent("#SBATCH -p a100 --gpus=1", "#PHALANX --queue mine")
     assert (job["gang"]["queue"], notes) == ("mine", ""), "who names a queue means it"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("-g nan", "-g 'nan' is no number of GPUs", "write -g 4, -g 2:8 or -g 0.5"),
+        ("-n 0", "-n 0 asks for no member", "write -n 1"),
+        ("--array 9-1", "--array '9-1' has an empty part 9-1", "write --array 0-99, 0-99%8 or 1,3,5"),
+        ("--warn USR9", "there is no signal 'USR9'", "write --warn USR1@60s"),
+        ("--time soon", "--time 'soon' is no length of time", "write --time 90, 5m, 1h30m, 2d or 01:30:00"),
+    ],
+)
+def test_a_line_of_ours_that_cannot_be_used_is_named(sent, words, said, hint):
+    jobs, error = sent("#PHALANX -g 4", f"#PHALANX {words}", code=2)
+    assert jobs == []
+    assert error == f"phalanx: error: job.sh: line 4: #PHALANX: {said}\n  next: {hint}\n"
+
+
+def test_what_only_another_line_makes_whole_is_no_mistake(sent):
+    (job,), _ = sent("#PHALANX --warn USR1@60s", "#PHALANX --kill-after 1h", "#PHALANX -n 2", "#PHALANX -g 4")
+    assert job["run"]["kill_after_warning"] == {"signal": "USR1", "before_s": 60}
+    assert job["gang"]["members"] == 2
+
+
+def test_a_header_line_without_end_is_refused_at_once(sent):
+    # 9 s for one of 100 MB, and all of it on the screen.
+    jobs, error = sent(f"#PHALANX {'x' * 3_000_000}", code=2)
+    assert jobs == []
+    assert error == (
+        "phalanx: error: job.sh: line 3: a header line of more than 16,384 characters\n"
+        "  next: write its options on several lines\n"
+    )

@@ -623,7 +623,8 @@ def test_gangs_that_wait_for_each_other_are_sent_in_their_order(daemon, phalanx,
     assert (first["name"], first["gang"]["after"]) == ("A", ["12"])
     assert (second["name"], second["gang"]["after"]) == ("B", {"any": ["41"]})
     Path("job.yaml").write_text(f"gangs:\n- {{name: B, after: [A], {gang}}}\n- {{name: A, after: [B], {gang}}}\n")
-    assert "B, A wait for each other" in phalanx("submit", "job.yaml").stderr
+    error = "phalanx: error: job.yaml: line 2: gangs[0] 'B': B, A wait for each other"
+    assert phalanx("submit", "job.yaml").stderr.splitlines()[0] == error
 
 
 SHAPED = "members: 1\neach: {gpu: 1}\n"
@@ -633,6 +634,7 @@ BAD_FILES = {
     "gangs: [1]\n": "job.yaml: line 1: gangs[0]: must be a mapping",
     "gangs: [\n": "job.yaml: line 2: is not YAML: did not find expected node content",
     f"name: a\n{SHAPED}": "job.yaml: line 1: gang 'a': says nothing of what to run",
+    f"name: a\ncommand: ''\n{SHAPED}": "job.yaml: line 1: gang 'a': says nothing of what to run",
     f"command: {{a: 1}}\n{SHAPED}": "job.yaml: line 1: command must be a text or a list of words",
     f"command: [nosuchprogram]\n{SHAPED}": (
         "job.yaml: line 1: there is no command 'nosuchprogram' on the PATH of this job"

@@ -253,3 +253,24 @@ def test_install_shows_what_it_would_do(phalanx, home):
     assert "phalanx.frontends.host" in done.stdout
     assert "systemctl --user" in done.stdout
     assert "--system" in phalanx("install", "--system", "--print").stdout
+
+
+@pytest.mark.parametrize("words", ["issue --scope submit --uid 7", "revoke 1a2b"])
+def test_tokens_of_a_daemon_of_somebody_else_are_theirs(home, phalanx, monkeypatch, words):
+    # Of the machine's daemon: "error: [Errno 13] Permission denied: '/var/lib/phalanx/tokens.json.lock'".
+    def deny(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("phalanx.frontends.host.api.tokens._locked", deny)
+    done = phalanx("token", *words.split())
+    verb = words if words.startswith("revoke") else "issue --uid 7 --scope submit"
+    assert done.stderr == (
+        f"phalanx: error: the tokens in {home} are not yours\n"
+        f"  next: ask who runs that daemon: sudo PHALANX_HOME={home} phalanx token {verb}\n"
+    )
+    assert done.exit_code == 1
+
+
+def test_a_token_lives_for_a_while(home, phalanx):
+    done = phalanx("token", "issue", "--life", "0")
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, "phalanx: error: --life '0' is no time at all")

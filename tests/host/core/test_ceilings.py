@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import datetime
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it out
 
+import pytest
 from days import ADA, Day, ask_why, since_midnight
+from telling_world import World
 
+from phalanx.control.queue_view import KEPT_MOST
 from phalanx.frontends.host.messages import ArrayPart
 from phalanx.frontends.host.service import Listing
-from phalanx.frontends.host.settings import Bounds
+from phalanx.frontends.host.settings import Bounds, Settings
 from phalanx.testing.builders import make_gang
 from phalanx.testing.hosts.host_world import caller_of, make_submission
 
@@ -105,6 +109,21 @@ def test_whoever_waits_for_a_ceiling_is_told_when_it_starts_and_whose_end_lets_i
         assert [bar["name"] for bar in bars if bar["kind"] == "forecast"] == ["p2", "p3"]
 
 
+def test_those_who_go_before_it_under_a_ceiling_are_ahead_of_it():
+    # AHEAD was 0 for everybody who was told UserLimit.
+    with Day(8, max_running_per_user=1) as day:
+        for at, name in enumerate(("run", "low", "last")):
+            day.submit(at / 10, name, "1 gpu=1", 20, walltime=20)
+        day.submit(1, "high", "2 gpu=1", 20, walltime=20, priority=1)
+        day.submit(1, "held", "1 gpu=1", 20, walltime=20, priority=1, hold=True)
+        day.submit(1, "other", "1 gpu=1", 90, "bob", walltime=90)
+        day.until(5)
+        ahead = {name: ask_why(day, name).ahead for name in ("high", "low", "last")}
+        told = {name: ([each["name"] for each in found.jobs], found.gangs) for name, found in ahead.items()}
+        assert told == {"high": ([], 0), "low": (["high"], 1), "last": (["high", "low"], 2)}
+        assert ahead["last"].gpus == 3
+
+
 def test_a_job_that_is_not_there_yet_is_held_to_the_ceiling_as_well():
     with Day(8, max_running_per_user=1) as day:
         day.submit(0, "p1", "1 gpu=1", 20, walltime=20)
@@ -156,3 +175,50 @@ WAITING = {
     "high": {"priority": 1},
     "last": {},
 }
+
+
+# ---------------------------------------------------------------------- with more waiting than are looked at
+
+
+def crowd(*priorities):
+    """One job runs and no other may beside it; the rest waits for that, so many of each priority."""
+    world = World("goodput", settings=Settings(max_running_per_user=1))
+    world.submit("run", "1 gpu=1", walltime=10)
+    world.plan()
+    return world, [
+        [
+            world.submit(f"p{priority}-{at}", "1 gpu=1", walltime=10, priority=priority, gates={"running"})
+            for at in range(many)
+        ]
+        for priority, many in priorities
+    ]
+
+
+def looked_at(world, *jobs):
+    return set(world.forecaster.prepare([job.number for job in jobs]).kept)
+
+
+def test_those_are_looked_at_whose_turn_is_next_and_not_the_oldest():
+    # 400 of priority 0 and then 50 of priority 1: the first was told 2 s, and none of the 50 anything.
+    world, (low, high) = crowd((0, 300), (1, 20))
+    told = [job.number for job in (*high, *low[:100])]
+    assert looked_at(world) == set(told), "by priority and then by age"
+
+
+def test_nobody_is_told_the_start_of_those_who_go_before_them():
+    """The oldest have their turn after all the others, further back than is looked at."""
+    world, (low, high) = crowd((0, 200), (1, 200))
+    first = {job.number for job in high[:KEPT_MOST]}
+    assert looked_at(world) == first
+    assert looked_at(world, low[0]) == first, "nor if they ask"
+    assert looked_at(world, high[100]) == first
+
+
+@pytest.mark.long
+def test_of_a_crowd_under_a_ceiling_starts_are_told_in_its_order():
+    world, (low, high) = crowd((0, 300), (1, 20))
+    found = asyncio.run(world.forecaster.at_hand(None))
+    told = {job: round((each.at_us - world.clock.us) / 1e6) for job, each in found.items()}
+    assert [told[job.id] for job in high] == [10 * at for at in range(1, 21)]
+    assert [told[job.id] for job in low[:90]] == [10 * at for at in range(21, 111)]
+    assert not any(job.id in told for job in low[150:]), "too far back for anybody to say"

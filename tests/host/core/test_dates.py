@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent))  # import-mode=importlib leaves it out
+
+from days import Day, ask_why
 
 from phalanx.cli.host.sending import _line
 from phalanx.frontends.sim.scenario import TrueRun
@@ -93,3 +99,61 @@ def test_what_was_not_promised_stays_so_with_the_next_daemon():
     rows = play([(1, "early"), (2, "late")], crash_s=10)
     assert rows["late"].state == "running"
     assert rows["late"].date.endswith("(runs as best effort)")
+
+
+# ---- dates beside lengths that nobody stated
+
+
+@pytest.fixture
+def habit():
+    """Four jobs of one name have taken 7 s each, so that the next is believed to take 9."""
+    with Day(4) as day:
+        for at in (0, 10, 20, 30):  # one after the other: a name has one script at a time
+            day.submit(at, "train", "1 gpu=1", 7)
+            day.until(at + 9)
+        yield day
+
+
+def test_nobody_waits_for_ever_because_of_a_guess(habit):
+    # "9 s on an empty cluster, its deadline is 5 s": accepted, and never started.
+    again = make_submission(make_gang("train", "1 gpu=1", deadline_us=5 * SECOND_US), {})
+    (tried,) = habit.tell(lambda core: core.submit(ADA, [again], None, dry_run=True))
+    assert tried.reason is None
+    habit.submit(40, "train", "1 gpu=1", 2, deadline_us=5 * SECOND_US)
+    habit.until(42)
+    assert habit.row("train").state == "running"
+    assert habit.tell(lambda core: core.detail(ADA, str(habit.ids["train"]))).asked.time_guessed_s is None
+    habit.until(44)
+    assert habit.row("train").state == "completed"
+
+
+def test_a_guess_that_leaves_time_for_the_date_is_believed(habit):
+    habit.submit(40, "train", "1 gpu=1", 7, deadline_us=60 * SECOND_US)
+    habit.until(42)
+    assert habit.tell(lambda core: core.detail(ADA, str(habit.ids["train"]))).asked.time_guessed_s == 9
+
+
+def test_an_edited_date_is_no_worse_than_one_from_the_start(habit):
+    habit.submit(40, "big", "4 gpu=1", 30, walltime=30)
+    habit.submit(41, "train", "1 gpu=1", 7)
+    habit.until(43)
+    asked = lambda: habit.tell(lambda core: core.detail(ADA, str(habit.ids["train"]))).asked  # noqa: E731
+    for deadline, guessed_s in (("5s", None), (None, 9)):
+        habit.act(habit.now_us / SECOND_US, "train", "edit", deadline=deadline)
+        habit.until(habit.now_us / SECOND_US + 1)
+        assert asked().time_guessed_s == guessed_s
+        assert asked().time_s is None, "nobody has stated one"
+        assert "can never" not in ask_why(habit, "train").reason.message
+
+
+def test_a_stated_time_is_no_guess_any_more_with_the_next_daemon(habit):
+    habit.submit(40, "big", "4 gpu=1", 60, walltime=60)
+    habit.submit(41, "train", "1 gpu=1", 7)
+    habit.until(43)
+    habit.act(43, "train", "edit", time="20s")
+    habit.until(45)
+    habit.crash()
+    habit.boot()
+    habit.until(47)
+    asked = habit.tell(lambda core: core.detail(ADA, str(habit.ids["train"]))).asked
+    assert (asked.time_s, asked.time_guessed_s) == (20, None)

@@ -413,6 +413,25 @@ def test_what_was_known_long_ago_is_not_shown():
     assert asyncio.run(story()) == {}
 
 
+def test_of_a_crowd_starts_are_told_whenever_somebody_asks(monkeypatch):
+    # With 3,000 waiting some lists had no start at all, and the next one 120.
+    monkeypatch.setattr("phalanx.frontends.host.core.forecast.CROWD", 3)
+    world, jobs = busy_world()
+
+    async def story():
+        impatient = Forecaster(world.known, world.predictions, patience_s=0.0)
+        told = []
+        for idle_s in (0, 1, 2 * STALE_US / 1e6):
+            world.tick(idle_s)
+            world.planner.version += 1
+            told.append(set(await impatient.at_hand(None)))
+        return told, impatient.looks
+
+    told, looks = asyncio.run(story())
+    assert told == [{job.id for job in jobs}] * 3
+    assert looks == 2, "in between it is told what was known before"
+
+
 def test_a_look_ends_when_its_time_is_up_and_says_what_it_has_seen():
     ticks = iter(range(1_000_000))
     world = World(meter=lambda: next(ticks) * 0.05)  # twelve questions to the meter are the middle's share

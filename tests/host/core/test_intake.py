@@ -106,6 +106,15 @@ def test_names_fit_on_a_line_and_mean_no_other_jobs(intake, name):
     assert refused(lambda: intake.take(submission(name=name), "ada", 0, 0.0))[0] == "usage"
 
 
+@pytest.mark.parametrize("part", [{"index": -1}, {"index": 10**9}, {"index": 10**30}, {"index": 0, "at_most": -3}])
+def test_an_element_has_a_number_that_can_be_typed_and_its_array_may_run(intake, part):
+    # With at_most -3 all of them waited for ever.
+    code, message = refused(lambda: intake.take(submission(array={"of": "x", **part}), "ada", 0, 0.0))
+    assert code == "usage"
+    assert "of an array must be 0 to 999,999,999" in message
+    assert intake.take(submission(array={"of": "x", "index": 999_999_999}), "ada", 0, 0.0).name == "train"
+
+
 def test_requeue_makes_a_gang_preemptible(intake):
     assert intake.take(submission(run={"on_preempt": "requeue"}), "ada", 0, 0.0).gang.preemptible
     assert not intake.take(submission(), "ada", 0, 0.0).gang.preemptible

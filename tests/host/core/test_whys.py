@@ -119,6 +119,9 @@ def test_dependencies_are_named_with_where_they_stand():
     any_ = world.submit("clean", "1 gpu=1", after_any=(str(first.id),), walltime=60)
     assert why(world, after).reason == Reason("DependencyWaiting", "waits for the success of 1 (prepare, running)")
     assert why(world, any_).reason.message == "waits for the end of 1 (prepare, running)"
+    # `ps` said "for the end of 1" of both.
+    rows = asyncio.run(world.teller.rows([after, any_], with_eta=False))
+    assert [row.reason.message for row in rows] == ["waits for the success of 1", "waits for the end of 1"]
 
 
 def test_a_rest_after_failures_has_an_end():

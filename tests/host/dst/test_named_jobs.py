@@ -241,8 +241,8 @@ def test_elements_and_names_are_found_when_they_ended_long_ago(people):
 # ---------------------------------------------------------------------- again
 
 
-def retry(people, ref):
-    return people.ask(lambda core: core.act(ADA, str(ref), "retry", {}))
+def retry(people, ref, **body):
+    return people.ask(lambda core: core.act(ADA, str(ref), "retry", body))
 
 
 def test_a_job_that_has_not_ended_is_not_submitted_again(people):
@@ -257,6 +257,71 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(people):
     people.ask(lambda core: core.act(ADA, str(held), "cancel", {}))
     again = retry(people, held)
     assert again.id > running
+    assert again.warnings == [f"it is on hold, as job {held} was; to let it start: phalanx release {again.id}"]
+
+
+def test_a_retry_that_is_asked_for_again_with_its_key_is_one(people):
+    """The line was cut before the answer came; by then the name means the copy, which runs."""
+    (first,) = people.submit("pp", hold=True)
+    people.ask(lambda core: core.act(ADA, str(first), "cancel", {}))
+    again = retry(people, "pp", key="k1")
+    assert retry(people, "pp", key="k1").id == again.id
+    assert retry(people, first, key="k1").id == again.id
+    assert retry(people, first, key="k2").id == again.id + 1
+
+
+def waits_for(people, ref):
+    """What keeps a job, and after whom it comes."""
+    told = people.ask(lambda core: core.detail(ADA, str(ref)))
+    return (told.job.reason and told.job.reason.code, told.asked.after)
+
+
+@pytest.mark.parametrize("any_end", [False, True])
+def test_a_retried_job_waits_for_what_the_first_one_waited_for(people, any_end):
+    # `submit --hold --name A`, `submit --after A --name B`, `cancel B`, `retry B`: B ran, and A had not.
+    (first,) = people.submit("A", hold=True)
+    gang = make_gang("B", "1 gpu=1", **{"after_any" if any_end else "after": ("A",)})
+    (second,) = people.ask(lambda core: core.submit(ADA, [make_submission(gang, {"A": first})], None, dry_run=False))
+    people.ask(lambda core: core.act(ADA, str(second.id), "cancel", {}))
+    third = retry(people, second.id)
+    assert third.warnings == []
+    assert waits_for(people, third.id) == ("DependencyWaiting", [first])
+    people.ask(lambda core: core.act(ADA, str(third.id), "cancel", {}))
+    people.ask(lambda core: core.act(ADA, str(first), "cancel", {}))
+    last = retry(people, third.id)
+    left_out = [] if any_end else [f"it does not wait for {first} any more, which did not complete"]
+    assert last.warnings == left_out
+    assert waits_for(people, last.id)[1] == []
+
+
+def test_a_retried_job_does_not_begin_before_its_time(people):
+    gang = make_gang("late", "1 gpu=1")
+    submission = make_submission(gang, {}, begin="+60s")
+    (first,) = people.ask(lambda core: core.submit(ADA, [submission], None, dry_run=False))
+    people.ask(lambda core: core.act(ADA, str(first.id), "cancel", {}))
+    begins = [people.ask(lambda core: core.detail(ADA, str(first.id))).asked.begin]
+    second = retry(people, first.id).id
+    begins.append(people.ask(lambda core: core.detail(ADA, str(second))).asked.begin)
+    assert begins[0] == begins[1] != ""
+    people.ask(lambda core: core.act(ADA, str(second), "cancel", {}))
+    people.now_us += 60 * SECOND
+    people.world.run_until(people.now_us)
+    third = retry(people, second).id
+    assert people.ask(lambda core: core.detail(ADA, str(third))).asked.begin == ""
+
+
+def test_whoever_was_released_is_not_held_again(people):
+    """A file said `hold`; the word of a person came later."""
+    gang = make_gang("job", "1 gpu=1", hold=True)
+    (first,) = people.ask(lambda core: core.submit(ADA, [make_submission(gang, {})], None, dry_run=False))
+    people.world.machine.scripts = lambda order: Sleeper()
+    people.ask(lambda core: core.act(ADA, str(first.id), "release", {}))
+    people.ask(lambda core: core.act(ADA, str(first.id), "cancel", {}))
+    people.now_us += 30 * SECOND
+    people.world.run_until(people.now_us)
+    second = retry(people, first.id)
+    assert second.warnings == []
+    assert waits_for(people, second.id)[0] is None
 
 
 def test_a_retried_element_takes_the_place_of_the_one_it_repeats(people):
@@ -265,6 +330,7 @@ def test_a_retried_element_takes_the_place_of_the_one_it_repeats(people):
     people.ask(lambda core: core.act_on_all(ADA, ["arr"], "cancel"))
     people.world.machine.scripts = lambda order: Sleeper()
     fresh = retry(people, "arr[1]").id
+    people.ask(lambda core: core.act(ADA, str(fresh), "release", {}))
     assert people.find("arr[1]") == [fresh]
     assert people.find("arr") == [fresh], "of those named in a verb only what has not ended"
     no = people.detail("arr")
@@ -277,6 +343,7 @@ def test_a_retried_element_takes_the_place_of_the_one_it_repeats(people):
     assert line["info"] == "1 running, 3 cancelled"
     # The limit of the array holds for both: one runs, so one more may.
     more = [retry(people, number).id for number in (old[0], old[2])]
+    people.ask(lambda core: core.act_on_all(ADA, [str(number) for number in more], "release"))
     states = [people.ask(lambda core, n=n: core.detail(ADA, str(n))).job.state for n in (fresh, *more)]
     assert states == ["running", "running", "pending"]
     assert people.find("arr2") == other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,7 +97,8 @@ def release(refs: tuple[str, ...], output: str) -> None:
 def _retry(daemon: Daemon, each: str, ref: str, refused: list[RefusedError]) -> dict[str, Any] | None:
     """One of several that cannot be submitted again is no reason not to submit the others."""
     try:
-        return daemon.post(job_path(each, "retry"))  # type: ignore[no-any-return]
+        # With a key: an answer that was lost is asked for again, and makes no second job.
+        return daemon.post(job_path(each, "retry"), key=secrets.token_urlsafe(18))  # type: ignore[no-any-return]
     except RefusedError as bad:
         if each == ref or bad.code != "conflict":
             raise

@@ -295,7 +295,7 @@ def _words(told: object, place: str) -> list[str]:
     if told is None:
         return []
     if isinstance(told, str):
-        return ["/bin/sh", "-c", told]
+        return ["/bin/sh", "-c", told] if told.strip() else []  # as empty as an empty list
     if isinstance(told, list) and all(isinstance(word, str) for word in told):
         return list(told)
     raise UsageError(f"{place}: command must be a text or a list of words", "write command: [python, train.py]")

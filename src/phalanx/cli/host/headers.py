@@ -9,14 +9,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
 from phalanx.cli.host.options import parse_words
 from phalanx.cli.host.sbatch import Translation
 from phalanx.client.daemon_errors import UsageError
-from phalanx.client.job_request import JobRequest, overlay
+from phalanx.client.job_request import JobRequest, check_each, overlay
 from phalanx.client.launchers import LauncherSearch
+
+_LINE_CHARS_MAX: Final = 16_384
 
 
 def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes: list[str]) -> JobRequest:
@@ -39,6 +42,9 @@ def wish_of_headers(script: str, headers: Sequence[tuple[str, str, int]], notes:
 
 
 def _split(rest: str, place: str) -> list[str]:
+    if len(rest) > _LINE_CHARS_MAX:  # words are split one character at a time, and nobody means so many
+        why = f"{place}: a header line of more than {_LINE_CHARS_MAX:,} characters"
+        raise UsageError(why, "write its options on several lines")
     try:
         return shlex.split(rest, comments=True)
     except ValueError as bad:
@@ -47,11 +53,15 @@ def _split(rest: str, place: str) -> list[str]:
 
 def _parse_ours(words: list[str], place: str) -> JobRequest:
     try:
-        return parse_words(words)
+        found = parse_words(words)
+        check_each(found)
+    except UsageError as bad:
+        raise UsageError(f"{place}: #PHALANX: {bad.message}", bad.hint) from None
     except click.UsageError as bad:
         raise UsageError(
             f"{place}: #PHALANX: {bad.format_message()}", "phalanx submit --help lists the options"
         ) from None
+    return found
 
 
 #: What a script reads of Slurm, and who says the same here.

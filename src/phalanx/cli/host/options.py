@@ -10,7 +10,7 @@ import click
 
 from phalanx.cli.host.completing import complete_queue
 from phalanx.cli.host.talking import complete_ref
-from phalanx.client.job_request import JobRequest
+from phalanx.client.job_request import JobRequest, check_name
 
 _OPTIONS: Final[tuple[Callable[[Callable[..., object]], Callable[..., object]], ...]] = (
     click.option("-g", "--gpus", metavar="N", help="GPUs: 4, a range 2:8 (elastic), or a share 0.5."),
@@ -57,6 +57,8 @@ def wish_options(function: Callable[..., object]) -> Callable[..., object]:
 
 def wish_of(params: Mapping[str, Any]) -> JobRequest:
     """What was said with them."""
+    if params.get("name") == "":  # else it would be as if nothing was said
+        check_name("")
     return JobRequest(**{field.name: params[field.name] for field in fields(JobRequest) if field.name in params})
 
 

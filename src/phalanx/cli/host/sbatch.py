@@ -14,7 +14,7 @@ from typing import Final
 
 from phalanx.cli.host.text import now
 from phalanx.client.daemon_errors import UsageError
-from phalanx.client.job_request import JobRequest
+from phalanx.client.job_request import JobRequest, parse_array, parse_warning
 
 #: Short letters of sbatch, for options that take a value.
 _SHORT: Final = {
@@ -49,11 +49,12 @@ WORDS: Final = {
     "wait": "phalanx run waits",
 }
 
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
-_LATER = re.compile(r"now\+(\d+)(second|minute|hour|day|week)?s?")
+_TIME = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?")
+_LATER = re.compile(r"now\+(\d{1,9})(second|minute|hour|day|week)?s?")
 _UNITS: Final = {"second": "s", "minute": "m", "hour": "h", "day": "d", "week": "w", None: "s"}
-_GRES = re.compile(r"(?:gres[:/])?gpu(?:[:/]([A-Za-z][\w.-]*))?(?:[:=](\d+))?")
-_SIZE = re.compile(r"(\d+)\s*([KMGT]?)B?", re.IGNORECASE)
+_COUNT = re.compile(r"[0-9]{1,9}")
+_GRES = re.compile(r"(?:gres[:/])?gpu(?:[:/]([A-Za-z][\w.-]*))?(?:[:=](\d{1,9}))?")
+_SIZE = re.compile(r"(\d{1,18})\s*([KMGT]?)B?", re.IGNORECASE)
 _WORDS_OF_DAY: Final = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 
 
@@ -110,7 +111,7 @@ class Translation:
             partition=self._text("partition"),
             after=after,
             singleton=singleton,
-            array=self._text("array"),
+            array=self._array(),
             env=tuple(word for word in exported if word not in ("ALL", "NONE")),
             clean_env="NONE" in exported or (bool(exported) and "ALL" not in exported),
             cwd=self._text("chdir"),
@@ -139,7 +140,7 @@ class Translation:
         if name not in self._said:
             return None
         value, place = self._said[name]
-        if not value.isdigit() or int(value) == 0:
+        if not _COUNT.fullmatch(value) or int(value) == 0:
             raise UsageError(f"{place}: --{name}={value} is no number above zero", f"write --{name}=1")
         return int(value)
 
@@ -224,7 +225,23 @@ class Translation:
             self._notes.append(f"{place}: --signal means nothing without --time")
             return None, None
         name, _, before = value.rpartition(":")[2].partition("@")
-        return f"{name}@{before or 60}s", self._read("time", _slurm_time)
+        warn = f"{name}@{before or 60}s"
+        self._refuse_unless(parse_warning, warn, "signal", "is no signal with seconds before the end", "USR1@60")
+        return warn, self._read("time", _slurm_time)
+
+    def _array(self) -> str | None:
+        text = self._text("array")
+        if text is not None:
+            self._refuse_unless(parse_array, text, "array", "is no list of numbers that can be used", "0-99%8")
+        return text
+
+    def _refuse_unless(self, parse: Callable[[str], object], text: str, name: str, what: str, example: str) -> None:
+        """What would be refused later is refused with its line."""
+        try:
+            parse(text)
+        except UsageError:
+            value, place = self._said[name]
+            raise UsageError(f"{place}: --{name}={value} {what}", f"write --{name}={example}") from None
 
     def _dependency(self) -> tuple[tuple[str, ...], bool]:
         if "dependency" not in self._said:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -33,7 +33,7 @@ def send(daemon: Daemon, jobs: Sequence[Job], notes: list[str], *, dry_run: bool
     handed = HandedIn(daemon, secrets.token_urlsafe(18), dry_run=dry_run)
     try:
         if len(jobs) > 1 and _own_names(jobs):
-            _send_in_order(handed, jobs, dry_run=dry_run)
+            _send_in_order(handed, jobs, places, dry_run=dry_run)
         else:
             for request in make_requests(jobs):
                 handed.hand_in(request)
@@ -171,7 +171,7 @@ def _tree(accepted: Sequence[Job]) -> list[str]:
         return _draw(
             [
                 (f"phalanx why {last}", "what it waited for, and how that ended"),
-                (f"phalanx retry {last}", "submit it again, to wait for nothing"),
+                (f"phalanx retry {last}", "submit it again, without what failed"),
             ]
         )
     waits = accepted[-1]["state"] == "pending"
@@ -215,15 +215,15 @@ def _refs(job: Job) -> list[str]:
     return [str(ref) for ref in (found if isinstance(found, list) else [found])]
 
 
-def _send_in_order(handed: HandedIn, jobs: Sequence[Job], *, dry_run: bool) -> None:
+def _send_in_order(handed: HandedIn, jobs: Sequence[Job], places: Sequence[object], *, dry_run: bool) -> None:
     """One after the other, since a job is waited for by its id and has one only when it is there."""
     ids: dict[str, str] = {}
-    for job in _in_order(jobs):
+    for job in _in_order(jobs, dict(zip((job["name"] for job in jobs), places, strict=True))):
         (accepted,) = handed.hand_in(Request([_by_id(job, ids)]))
         ids[job["name"]] = "" if dry_run else str(accepted["id"])  # nobody has been given an id, and nobody waits
 
 
-def _in_order(jobs: Sequence[Job]) -> list[Job]:
+def _in_order(jobs: Sequence[Job], place_by_name: Mapping[str, object]) -> list[Job]:
     """Such that whoever is waited for comes first."""
     done: set[str] = set()
     left, found = list(jobs), []
@@ -232,7 +232,8 @@ def _in_order(jobs: Sequence[Job]) -> list[Job]:
         ready = next((job for job in left if all(ref in done or ref not in names for ref in _refs(job))), None)
         if ready is None:
             cycle = ", ".join(clean(job["name"]) for job in left)
-            raise UsageError(f"{cycle} wait for each other", "mend their after: in the file")
+            place = place_by_name[left[0]["name"]]
+            raise UsageError(f"{place}: {cycle} wait for each other", "mend their after: docs/job-files.md")
         left.remove(ready)
         done.add(ready["name"])
         found.append(ready)

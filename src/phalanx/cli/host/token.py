@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +17,7 @@ from phalanx.cli.host.listing import dump, output_option
 from phalanx.cli.host.talking import HostFailure, failing
 from phalanx.client.daemon_errors import ClientError
 from phalanx.client.daemon_places import find_place
-from phalanx.client.times import seconds_of
+from phalanx.client.times import length_of, seconds_of
 
 if TYPE_CHECKING:
     from phalanx.frontends.host.api.tokens import Token
@@ -26,6 +29,24 @@ def _file() -> Path:
         why = "tokens of the machine's daemon are its administrator's"
         raise HostFailure(ClientError(why, "sudo phalanx token issue --uid 1000"))
     return place.state / "tokens.json"
+
+
+@contextmanager
+def _tokens(command: str) -> Iterator[Path]:
+    """The file of tokens, for the length of a command; what is wrong with it is told."""
+    from phalanx.frontends.host.api.tokens import TokenFileError
+
+    file = _file()
+    try:
+        yield file
+    except TokenFileError as bad:
+        raise HostFailure(ClientError(str(bad), "phalanx doctor")) from None
+    except PermissionError:
+        named = f" PHALANX_HOME={shlex.quote(str(file.parent))}" if os.environ.get("PHALANX_HOME") else ""
+        hint = f"ask who runs that daemon: sudo{named} phalanx token {command}"
+        raise HostFailure(ClientError(f"the tokens in {file.parent} are not yours", hint)) from None
+    except OSError as bad:
+        raise HostFailure(ClientError(f"{file} cannot be used: {bad.strerror or bad}", "phalanx doctor")) from None
 
 
 @click.group()
@@ -46,17 +67,15 @@ def token() -> None:
 @output_option("table", "json")
 def issue(scope: str, uid: int | None, life: str, note: str, output: str) -> None:
     """Make a token and print it, once."""
-    from phalanx.frontends.host.api.tokens import TokenFileError, issue_token
+    from phalanx.frontends.host.api.tokens import issue_token
 
     with failing():
-        seconds = seconds_of(life, "--life")
+        seconds = seconds_of(length_of(life, "--life"), "--life")
     owner = os.getuid() if uid is None else uid
-    try:
+    with _tokens(f"issue --uid {owner} --scope {scope}") as file:
         text, made = issue_token(
-            _file(), uid=owner, scope=cast("Any", scope), wall_s=time.time(), life_s=seconds, note=note
+            file, uid=owner, scope=cast("Any", scope), wall_s=time.time(), life_s=seconds, note=note
         )
-    except (TokenFileError, OSError) as bad:
-        raise HostFailure(ClientError(str(bad), "phalanx doctor")) from None
     if output == "json":
         dump({"token": text, **_row(made)})
         return
@@ -73,12 +92,10 @@ def _row(each: Token) -> dict[str, Any]:
 @output_option("table", "json")
 def list_(output: str) -> None:
     """List tokens, without what could be presented."""
-    from phalanx.frontends.host.api.tokens import TokenFileError, list_tokens
+    from phalanx.frontends.host.api.tokens import list_tokens
 
-    try:
-        found = list_tokens(_file())
-    except TokenFileError as bad:
-        raise HostFailure(ClientError(str(bad), "phalanx token issue")) from None
+    with _tokens("list") as file:
+        found = list_tokens(file)
     if output == "json":
         dump([_row(each) for each in found])
         return
@@ -94,7 +111,9 @@ def revoke(identifier: str, output: str) -> None:
     """Let a token die at once."""
     from phalanx.frontends.host.api.tokens import revoke_token
 
-    if not revoke_token(_file(), identifier):
+    with _tokens(f"revoke {shlex.quote(identifier)}") as file:
+        known = revoke_token(file, identifier)
+    if not known:
         raise HostFailure(ClientError(f"there is no token {identifier}", "phalanx token list", code="not_found"))
     if output == "json":
         dump({"id": identifier, "revoked": True})

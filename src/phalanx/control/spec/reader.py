@@ -174,13 +174,25 @@ def _parse_json(text: str, file: str) -> Raw:
         return found
 
     try:
-        return raw_of(json.loads(text, object_pairs_hook=unique))
+        tree = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as bad:
         raise BadInput(f"is not JSON: {bad.msg}", file=file, line=bad.lineno) from None
     except ValueError:  # an integer of more digits than Python reads
         raise BadInput("is not usable JSON: a number of thousands of digits", file=file) from None
+    half = _SURROGATE.search(text)
+    if half is not None:
+        try:
+            # Python reads half of a pair as a character, and can write it nowhere; a whole pair is one character.
+            json.dumps(tree, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            line = text.count("\n", 0, half.start()) + 1
+            raise BadInput(f"is not usable JSON: {half[0]} is half of a character", file=file, line=line) from None
+    return raw_of(tree)
 
 
+_SURROGATE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 

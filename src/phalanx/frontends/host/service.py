@@ -82,7 +82,7 @@ class Service(Protocol):
         ...
 
     async def act(self, caller: Caller, ref: str, verb: str, body: Mapping[str, Any]) -> Row | Accepted:
-        """Verbs: cancel hold release retry resize preempt edit."""
+        """Verbs: cancel hold release retry resize preempt edit. One `key` in a retry is one submit."""
         ...
 
     async def act_on_all(self, caller: Caller, refs: Sequence[str], verb: str) -> ActedOn:

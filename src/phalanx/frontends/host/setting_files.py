@@ -43,7 +43,7 @@ def find_sources(
     """Read what is there; a file that is not there says nothing."""
     named = env.get(CONFIG_VARIABLE)
     if named:
-        return SettingFiles(() if named == "none" else (_read_named(Path(named)),), ())
+        return SettingFiles(() if named == "none" else (_read_named(Path(named), system=system),), ())
     paths = [system_file or SYSTEM_FILE]
     if not system:
         paths += [find_user_file(env), state_dir / "config.toml", cwd / PROJECT_FILE]
@@ -54,8 +54,7 @@ def find_sources(
             found = _read_if_there(path, follow=path.name != PROJECT_FILE)
         except StrangersFile as stranger:
             if system:
-                fix = stranger.fix or f"give it to root: chown root {path}"
-                raise BadInput(f"{stranger.what}; {fix}", file=str(path)) from None
+                raise _refuse(stranger, path) from None
             warnings.append(f"{path}: {stranger}; its settings do not count")
             continue
         if found is not None:
@@ -71,12 +70,23 @@ def find_user_file(env: Mapping[str, str]) -> Path:
     return folder / "phalanx" / "config.toml"
 
 
-def _read_named(path: Path) -> Source:
-    # Whoever names one file means that file, wherever it lies and whosever it is.
-    source = _read_if_there(path, follow=True, trusted=True)
+def _read_named(path: Path, *, system: bool) -> Source:
+    """The one file that counts.
+
+    Whoever names one for a daemon of their own means that file, wherever it lies and whosever it is. A daemon for
+    everybody runs for others than who named it, so that its file must be nobody else's wherever it lies.
+    """
+    try:
+        source = _read_if_there(path, follow=True, trusted=not system)
+    except StrangersFile as stranger:
+        raise _refuse(stranger, path) from None
     if source is None:
         raise BadInput(f"there is no such file; {CONFIG_VARIABLE} names it", file=str(path))
     return source
+
+
+def _refuse(stranger: StrangersFile, path: Path) -> BadInput:
+    return BadInput(f"{stranger.what}; {stranger.fix or f'give it to root: chown root {path}'}", file=str(path))
 
 
 def _read_if_there(path: Path, *, follow: bool, trusted: bool = False) -> Source | None:

@@ -144,7 +144,11 @@ class People:
         elif verb == "hold" and "release" not in promise.wants:
             promise.held = True
         elif verb == "retry" and isinstance(reply, Accepted):
-            fresh = replace(promise, after=(), begin_us=0, cancelled=False, in_time=False, held=False, wants=set())
+            # What kept the first from its turn keeps this one, but for dependencies that have ended.
+            records = {number: self.world.store.job(number) for number in promise.after}
+            after = tuple(number for number, record in records.items() if record and record.state not in ENDED)
+            wants = promise.wants & {"hold"}
+            fresh = replace(promise, after=after, cancelled=False, in_time=False, wants=wants)
             self.checks.promises.setdefault(reply.id, fresh)
         self.on_told()
 

@@ -132,7 +132,8 @@ async def release_all(ask: Ask) -> ActedOn:
 
 async def retry(ask: Ask) -> Row | Accepted:
     """Submit an ended job anew; an element of an array takes the place of the one it repeats. 409 before its end."""
-    return await ask.service.act(ask.caller, ask.ref, "retry", {})
+    key = _read_key(ask.headers.get(b"idempotency-key"))
+    return await ask.service.act(ask.caller, ask.ref, "retry", {} if key is None else {"key": key})
 
 
 async def resize(ask: Ask) -> Row | Accepted:

@@ -11,7 +11,7 @@ import msgspec
 from phalanx.frontends.host.api.replies import EVENT_STREAM, JSON
 from phalanx.frontends.host.api.routes import ROUTES, Route
 from phalanx.frontends.host.api.shapes import Failure
-from phalanx.frontends.host.messages import Run
+from phalanx.frontends.host.messages import Accepted, Run
 
 VERSION: Final = "3.1.0"
 _REF: Final = "#/components/schemas/{name}"
@@ -67,7 +67,7 @@ def _find_parameters(route: Route) -> list[dict[str, Any]]:
     _, components = msgspec.json.schema_components([route.query], ref_template=_REF)
     fields = components[route.query.__name__]["properties"]
     found += [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields.items()]
-    if route.large:
+    if Accepted in route.answers:
         found.append(_header("Idempotency-Key", "The same word twice is one submit."))
     if route.content_type == EVENT_STREAM:
         found.append(_header("Last-Event-ID", "Go on after this event."))

@@ -245,10 +245,8 @@ class Admission:
     def make(self, record: JobRecord, gang: Gang, said: Mapping[str, Any] | None = None) -> Job:
         """A job in memory from its row; `gang` as it was read from there, `said` its options if they are known."""
         options = said if said is not None else msgspec.json.decode(record.options) if record.options else {}
-        predicted_us = options.get("predicted_us")
-        changes: dict[str, Any] = {}
-        if gang.walltime_us is None and predicted_us:
-            changes["walltime_us"] = int(predicted_us)
+        believed = self.known.intake.believe(gang, options.get("predicted_us"))
+        changes: dict[str, Any] = {"walltime_us": believed.walltime_us}
         if options.get("after"):
             changes["after"] = After(tuple(options["after"]), gang.after.any_end)
         if options.get("on_preempt") == "requeue":
@@ -276,7 +274,7 @@ class Admission:
             array=None if part is None else place_of(part, record.uid),
             singleton=bool(options.get("singleton")),
             allow_infeasible=bool(options.get("allow_infeasible")),
-            predicted=bool(predicted_us),
+            predicted=believed is not gang,
             infeasible=str(options.get("infeasible", "")),
             pin=record.pin,
         )

@@ -31,6 +31,7 @@ from phalanx.frontends.host.core.predict import recall_runs
 from phalanx.frontends.host.core.progress_reading import ProgressReader
 from phalanx.frontends.host.core.recovery import Recovery
 from phalanx.frontends.host.core.resizing import Resizing
+from phalanx.frontends.host.core.retries import Retries
 from phalanx.frontends.host.core.starting import Starting
 from phalanx.frontends.host.core.telling import Telling
 from phalanx.frontends.host.core.verbs import Verbs
@@ -78,6 +79,7 @@ class Core:
         self.teller = Telling(self.known, self.processes, self.forecaster)
         self.access = Access(self.known, self.admission)
         self.verbs = Verbs(means, self.admission, self.ending)
+        self.retries = Retries(self.known, self.admission)
         self.house = Housekeeping(means)
         self._recovery = Recovery(means, self.admission, self.starting, self.ending)
         self.stopping = asyncio.Event()
@@ -225,7 +227,7 @@ class Core:
         _check_store(self.errands)
         job = self.access.find_own(caller, ref)
         if verb == "retry":
-            return await self.verbs.retry(caller, job)
+            return await self.retries.retry(caller, job, body.get("key"))
         if job.id not in self.known.register.by_id:
             raise Refused("conflict", f"job {job.id} has ended: {job.state}", f"run it again: phalanx retry {job.id}")
         await getattr(self.verbs, verb)(caller, job, body)

@@ -47,6 +47,9 @@ PATIENCE_S: Final = 0.4
 #: With more waiting than this, a list is told what was known before, and the look comes after it.
 CROWD: Final = 1000
 CROWD_LATER_S: Final = 1.0
+#: But where nothing of the last minute is known the list waits: by turns with and without starts, it would read as if
+#: they had been taken back. A look costs `BUDGET_S`.
+CROWD_PATIENCE_S: Final = 2.5
 #: What a forecast for a few jobs costs in such a crowd, where most who ask stand too far back to be seen at any price.
 CROWD_BUDGET_S: Final = 0.3
 
@@ -112,19 +115,29 @@ class Forecaster:
     async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
         answer = self._fit(wanted)
-        if answer is None and is_crowded(self.known):
-            # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
-            answer = self._wide
-            if not self._crowd_waits:
-                self._crowd_waits = True
-                asyncio.get_running_loop().call_later(CROWD_LATER_S, self._look_at_crowd)
         if answer is None:
-            looking = self._begin(wanted)
-            await asyncio.wait({looking}, timeout=self.patience_s)
-            found = looking.done() and not looking.cancelled() and looking.exception() is None
-            answer = looking.result() if found else self._wide
-        old = answer.seen is None or self.known.now_us() - answer.at_us >= STALE_US
-        return {} if old else self._choose(answer, wanted)
+            crowded = is_crowded(self.known)
+            answer = await (self._find_in_crowd() if crowded else self._wait_for(wanted, self.patience_s))
+        return {} if self._is_old(answer) else self._choose(answer, wanted)
+
+    async def _find_in_crowd(self) -> ForecastAnswer:
+        # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
+        if self._is_old(self._wide):
+            return await self._wait_for(None, CROWD_PATIENCE_S)
+        if not self._crowd_waits:
+            self._crowd_waits = True
+            asyncio.get_running_loop().call_later(CROWD_LATER_S, self._look_at_crowd)
+        return self._wide
+
+    async def _wait_for(self, wanted: Collection[int] | None, patience_s: float) -> ForecastAnswer:
+        """A look, or what was known before if it takes longer than that."""
+        looking = self._begin(wanted)
+        await asyncio.wait({looking}, timeout=patience_s)
+        found = looking.done() and not looking.cancelled() and looking.exception() is None
+        return looking.result() if found else self._wide
+
+    def _is_old(self, answer: ForecastAnswer) -> bool:
+        return answer.seen is None or self.known.now_us() - answer.at_us >= STALE_US
 
     def note_start(self, job: Job, live: Live) -> None:
         """It runs: how far off was what was said of it last? Only first attempts are foreseen."""
@@ -266,9 +279,8 @@ class Forecaster:
         near = {number: gates.find_before(state, number) for number in keep}
         wanted = {number for number, before in near.items() if len(before) <= most}
         before = {other for number in wanted for other in near[number]}
-        kept = thin_out(
-            state, self.known.planner.policy, {*wanted, *before, *(number for _, number in begin[:most])}, most
-        )
+        matter = {*wanted, *before, *(number for _, number in begin[:most])}
+        kept = thin_out(state, self.known.planner.policy, matter, most, gates.list_bounded(state).values())
         gates = list_gates(self.known, state)  # without those who were dropped
         return ForecastInput(state, self.measure(state, kept), gates, kept, self.known.planner.version, frozenset(keep))
 

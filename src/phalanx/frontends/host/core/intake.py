@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from phalanx.control.explain import explain_pending
+from phalanx.control.explain import Told, explain_pending
 from phalanx.control.spec.errors import BadInput, BadText, show, suggest
 from phalanx.control.spec.gangs import GANG_KEYS, Known, parse_gang
 from phalanx.control.spec.quantity import duration_us
@@ -24,10 +24,10 @@ from phalanx.control.spec.spot import Spot
 from phalanx.control.state import State
 from phalanx.engine.policy import Policy
 from phalanx.frontends.host.core.refs import is_reference
-from phalanx.frontends.host.messages import Run, Submission
+from phalanx.frontends.host.messages import ArrayPart, Run, Submission
 from phalanx.frontends.host.ports import Refused
 from phalanx.model.fleet import Fleet
-from phalanx.model.gang import Gang
+from phalanx.model.gang import After, Gang
 from phalanx.model.queue import DEFAULT_QUEUE, Queue, UserLimit
 from phalanx.model.reason import Code
 from phalanx.model.resources import DEVICE_KIND
@@ -40,6 +40,8 @@ NAME_MOST: Final = 128
 GRACE_MOST_S: Final = 3600.0
 RESTARTS_MOST: Final = 1000
 REGEX_MOST: Final = 1000
+#: Nine digits, which is what names of elements and `--array` read.
+ARRAY_NUMBER_MOST: Final = 999_999_999
 LOG_CAP_LEAST: Final = 4096
 WARN_MOST_S: Final = 30 * 86_400.0
 
@@ -80,6 +82,7 @@ class Intake:
         self._known = Known([queue.name for queue in queues], levels)
         self._gangs: dict[bytes, Gang] = {}
         self._verdicts: dict[tuple[bytes, str], str] = {}
+        self._too_late: dict[Gang, bool] = {}
 
     def take(self, submission: Submission, user: str, now_us: int, wall_s: float) -> CheckedSubmission:
         """Everything that can be said of it without knowing the other jobs."""
@@ -90,6 +93,7 @@ class Intake:
         check_name(name)
         if submission.array is not None:
             check_name(submission.array.of)
+            _check_array(submission.array)
         begin_us = None if submission.begin is None else read_begin(submission.begin, now_us, wall_s)
         never = self._judge(text, gang, user)
         if never and not submission.allow_infeasible:
@@ -152,6 +156,29 @@ class Intake:
                 "usage", str(bad).replace(" of this file", " of this machine"), "phalanx submit --help"
             ) from None
 
+    def believe(self, gang: Gang, guess_us: int | None) -> Gang:
+        """The gang with a length from earlier runs, if it states none."""
+        if gang.walltime_us is not None or not guess_us:
+            return gang
+        believed = replace(gang, walltime_us=guess_us)
+        # Whose stated time is longer than their deadline are refused; a guess is no promise, and nobody may be kept
+        # waiting for ever by one. Then nobody knows how long it runs, as of a new name.
+        return gang if self._is_too_late(believed) else believed
+
+    def _is_too_late(self, gang: Gang) -> bool:
+        if gang.deadline_us is None:
+            return False
+        # Alone it is at most as large as beside those that it starts together with.
+        bare = replace(gang, name="", user="", submit_us=0, after=After(), together=None)
+        found = self._too_late.get(bare)
+        if found is None:  # thousands of elements say the same
+            told = self._ask_empty(bare)
+            found = told is not None and told[0] is Code.DEADLINE_UNREACHABLE
+            if len(self._too_late) >= _REMEMBERED:
+                self._too_late.clear()
+            self._too_late[bare] = found
+        return found
+
     def judge(self, text: bytes, user: str) -> None:
         """Refuse a gang that could not even run alone."""
         never = self._judge(text, self.read_gang(text), user)
@@ -169,9 +196,7 @@ class Intake:
         """Why such a gang could not even run alone; empty if it could."""
         found = self._verdicts.get((text, user))
         if found is None:
-            state = self._empty()
-            number = state.submit(replace(gang, name="x", user=user, hold=False, after=type(gang.after)()))
-            told = explain_pending(state, self._policy).get(number)
+            told = self._ask_empty(replace(gang, user=user))
             never = told is not None and told[0] in (Code.INFEASIBLE, Code.DEADLINE_UNREACHABLE)
             found = told[1] if told is not None and never else ""
             if len(self._verdicts) >= _REMEMBERED:
@@ -179,6 +204,12 @@ class Intake:
             if len(text) <= _REMEMBERED_BYTES:
                 self._verdicts[text, user] = found
         return found
+
+    def _ask_empty(self, gang: Gang) -> Told | None:
+        """What keeps such a gang from an empty machine, and in words; None: nothing."""
+        state = self._empty()
+        number = state.submit(replace(gang, name="x", hold=False, after=After()))
+        return explain_pending(state, self._policy).get(number)
 
 
 def read_run(text: bytes) -> Run:
@@ -263,6 +294,14 @@ def check_name(name: str) -> None:
         what = "a job's id" if name.isdecimal() or name == "-" else "other jobs: ids, or elements of an array"
         hint = "choose one with a letter in it, without brackets and any: before it"
         raise Refused("usage", f"the name {show(name)} could be taken for {what}", hint)
+
+
+def _check_array(part: ArrayPart) -> None:
+    """An element that can be named, as `sweep[3]`, of an array that runs at all."""
+    for what, value in (("index", part.index), ("at_most", part.at_most)):
+        if not 0 <= value <= ARRAY_NUMBER_MOST:
+            said = f"{what} of an array must be 0 to {ARRAY_NUMBER_MOST:,} (got {show(value)})"
+            raise Refused("usage", said, "write --array 0-99, or 0-99%8 for at most 8 at once")
 
 
 def read_begin(text: str, now_us: int, wall_s: float) -> int:

@@ -215,11 +215,11 @@ class Sooners:
         now_us = self.known.now_us()
         gang = replace(taken.gang, name="\0", user=caller.user, submit_us=now_us, hold=False)
         gang = replace(gang, after=self._resolve(caller, gang.after))
-        predicted_us = self.forecaster.predictions.walltime_us(caller.user, taken.name)
-        predicted = gang.walltime_us is None and predicted_us is not None
-        if predicted:
-            gang = replace(gang, walltime_us=predicted_us)
-        job = Job(0, caller.uid, 0, caller.user, taken.name, gang, "pending", now_us, 0.0, predicted=predicted)
+        guess_us = self.forecaster.predictions.walltime_us(caller.user, taken.name)
+        believed = self.known.intake.believe(gang, guess_us)
+        job = Job(
+            0, caller.uid, 0, caller.user, taken.name, believed, "pending", now_us, 0.0, predicted=believed is not gang
+        )
         if taken.gang.hold:
             job.gates.add(GATE_HOLD)
         if taken.begin_us is not None and taken.begin_us > now_us:

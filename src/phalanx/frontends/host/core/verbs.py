@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, hold, release, resize, edit, retry, preempt."""
+"""What people do to jobs that have not ended: cancel, hold, release, resize, edit, preempt."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
 from phalanx.frontends.host.core.intake import check_name
-from phalanx.frontends.host.core.jobs import EVICT, Job, Live, is_same_element
+from phalanx.frontends.host.core.jobs import EVICT, Job, Live
 from phalanx.frontends.host.core.means import Means
-from phalanx.frontends.host.messages import Accepted, ArrayPart, RefusedRef, Submission
+from phalanx.frontends.host.messages import RefusedRef
 from phalanx.frontends.host.ports import Caller, Refused
 from phalanx.frontends.host.store import VOID_US, CloseEstimate, UpdateJob
 from phalanx.words import span
@@ -209,44 +209,12 @@ class Verbs:
         if not caller.admin:
             self.admission.check_priority(caller, self.known.intake.read_gang(text))
         stored.gang = text
-        gang = self.admission.make(stored, self.known.intake.read_gang(text)).gang
-        job.gang = replace(gang, name=str(job.id))
-        job.predicted = job.predicted and "walltime" not in tree
+        edited = self.admission.make(stored, self.known.intake.read_gang(text))
+        gang = edited.gang
+        job.gang, job.predicted = replace(gang, name=str(job.id)), edited.predicted
         number = self.known.planner.replace(self.known.now_us(), job.number, job.gang, held=bool(job.gates))
         self.known.register.number(job, number)
         return {"gang": text, "queue": gang.queue}
-
-    async def retry(self, caller: Caller, job: Job) -> Accepted:
-        """Submit an ended job again as it was, under a new id; an element takes the place of the one it repeats."""
-        self._must_have_ended(job)
-        stored = self.known.store.job(job.id)
-        assert stored is not None
-        options: Mapping[str, Any] = msgspec.json.decode(stored.options) if stored.options else {}
-        part = options.get("array")
-        submission = Submission(
-            gang=msgspec.Raw(_without_after(stored.gang)),
-            run=msgspec.Raw(self.known.store.load_run(job.id)),
-            name=stored.name,
-            array=None if part is None else msgspec.convert(part, ArrayPart),
-            singleton=bool(options.get("singleton")),
-        )
-        # Whoever asks, it stays its owner's: an administrator must not run what somebody else prepared.
-        owner = caller if caller.uid == stored.uid else Caller(stored.uid, stored.user)
-        (accepted,) = await self.admission.submit(owner, [submission], None)
-        return accepted
-
-    def _must_have_ended(self, job: Job) -> None:
-        """Of one that waits a copy would go past its hold, its dependencies and its place in the line."""
-        copies = (each for each in self.known.register if not each.ended and is_same_element(each, job))
-        still = job if not job.ended else next(copies, None)
-        if still is None:
-            return
-        told = f"job {still.id} has not ended: it is {still.state}"
-        if still is not job:
-            told = f"job {job.id} was submitted again already, as {still.id}, which has not ended: it is {still.state}"
-        held = GATE_HOLD in still.gates
-        way = f"phalanx release {still.id}" if held else f"see where it stands: phalanx why {still.id}"
-        raise Refused("conflict", told, way if still.state == "pending" else f"end it first: phalanx cancel {still.id}")
 
     @staticmethod
     def _must_wait(job: Job, done: str, instead: str) -> None:
@@ -264,10 +232,3 @@ def _whole(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
         raise Refused("usage", f"{what} must be a whole number from 1 (got {show(value)})", "phalanx resize 12 --to 4")
     return value
-
-
-def _without_after(gang: bytes) -> bytes:
-    """What it waited for has ended, one way or the other."""
-    tree = msgspec.json.decode(gang)
-    tree.pop("after", None)
-    return msgspec.json.encode(tree)

@@ -8,11 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from phalanx.control.amounts import least_devices, needs_text
+from phalanx.control.explain import word_of_end
 from phalanx.control.forecasting.outlook import ForecastInput
+from phalanx.control.gates import GATE_RUNNING
 from phalanx.control.queue_view import list_ahead
 from phalanx.control.sentences import say_blocker, say_more
 from phalanx.engine.explain import explain
 from phalanx.frontends.host.core.forecast import Forecaster
+from phalanx.frontends.host.core.gates_ahead import list_gates
 from phalanx.frontends.host.core.happenings import seen_by
 from phalanx.frontends.host.core.jobs import Job, Live
 from phalanx.frontends.host.core.knowledge import Knowledge
@@ -93,7 +96,7 @@ class Whys:
         reason = self.reason(job)
         etas = await self.forecaster.forecasts([job.id])
         in_order = list_ahead(self.known.planner.state, self.known.planner.policy, job.number)
-        ahead, rivals = self._find_ahead(job, in_order)
+        ahead, rivals = self._find_ahead(job, self._list_bounded(job) if in_order is None else in_order)
         blockers: list[Reason] = []
         if job.gates:
             blockers = [each for each in self._list_gates(job) if each != reason]
@@ -135,6 +138,13 @@ class Whys:
         reason = Reason(found.code.word, say_blocker(found, job.gang), found.needed, found.available)
         return Reason(reason.code, self.say(job, found.code, reason), found.needed, found.available)
 
+    def _list_bounded(self, job: Job) -> list[int] | None:
+        """Who goes before one that only waits for a ceiling; None: something else keeps it from its turn."""
+        if job.gates != {GATE_RUNNING}:
+            return None
+        state = self.known.planner.state
+        return list_gates(self.known, state).list_ahead(state, job.number)
+
     def _find_ahead(self, job: Job, numbers: list[int] | None) -> tuple[Ahead, int]:
         """Who has its turn before a job, and the highest priority among them."""
         by_number = self.known.register.by_number
@@ -164,8 +174,7 @@ class Whys:
         words = [
             f"{other.id} ({other.name}, {other.state})" for other in others if other is not None and not other.ended
         ]
-        how = "end" if job.gang.after.any_end else "success"
-        return f"waits for the {how} of {listing(words)}" if words else ""
+        return f"waits for the {word_of_end(job.gang)} of {listing(words)}" if words else ""
 
     # ------------------------------------------------------------------ running
 
