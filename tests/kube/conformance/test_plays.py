@@ -17,7 +17,7 @@ from phalanx.testing.builders import SECOND_US, make_gang, make_nodes
 from phalanx.testing.kube.kube_plays import compare_starts, why_not_on_kube
 
 CASES = Path(__file__).resolve().parents[2] / "scenarios" / "cases"
-AT_ONCE = 10
+AT_ONCE = 5
 #: Why a file cannot be played.
 WHY = {
     None,
