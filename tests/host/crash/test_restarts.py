@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import sqlite3
+import struct
 
+import msgspec
 import pytest
 from realdaemon import HELD, until
 
@@ -203,6 +205,83 @@ def test_the_list_of_runs_was_removed_and_everybody_runs_on(daemon):
     daemon.let_end()
     assert daemon.wait(jobs[1])["state"] == "completed"
     assert [start.attempt for start in daemon.starts()] == [1, 1]
+    daemon.check_quiet()
+
+
+# ---------------------------------------------------------------------- the database lost its end
+
+
+def cut_record(state, told):
+    """The database is gone, and the second record ends behind the first of its records that is `told`."""
+    path, at = state / "redo" / "000000.redo", 0
+    data = path.read_bytes()
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at)[0]
+        record = msgspec.msgpack.decode(data[at + 8 : at + 8 + size])
+        at += 8 + size
+        if told(record):
+            break
+    os.truncate(path, at)
+    for name in ("phalanx.db", "phalanx.db-wal", "phalanx.db-shm"):
+        (state / name).unlink(missing_ok=True)
+
+
+def is_submitted(record):
+    return record[0] == "jobs"
+
+
+def is_starting(record):
+    return record[0] == "run" and record[1][4] == "starting"
+
+
+def is_running(record):
+    return record[0] == "run" and record[1][4] == "running"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("told", [is_submitted, lambda each: each[0] == "update"], ids=["the job", "its attempt"])
+def test_an_attempt_that_nothing_tells_of_is_ended_and_never_begun_again(daemon, told):
+    daemon.start()
+    job = daemon.submit('[ "$PHALANX_ATTEMPT" = 2 ] || ' + HELD, 4)
+    daemon.wait_started(job, 4)
+    daemon.wait_state(job, "running")
+    daemon.kill()
+    cut_record(daemon.state, told)
+    daemon.start()
+    problem = daemon.get("/v1/status")["store"]["problem"]
+    assert f"runs {job}.1" in problem
+    assert "may be lost" in problem
+    assert daemon.wait(job)["state"] == "completed", daemon.log()
+    assert {start.attempt for start in daemon.started(job)} == {1, 2}
+    whys = [each["data"].get("why", "") for each in daemon.get(f"/v1/jobs/{job}")["history"]]
+    assert any("attempt 1 is lost" in why for why in whys), whys
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("told", [is_starting, is_running])
+def test_an_end_that_only_the_journal_tells_is_believed(daemon, told):
+    daemon.start()
+    job = daemon.submit("true", 1)
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.kill()
+    cut_record(daemon.state, told)
+    daemon.start()
+    assert daemon.wait(job)["exit_code"] == 0
+    assert len(daemon.started(job)) == 1
+    daemon.check_quiet()
+
+
+@pytest.mark.long
+def test_an_attempt_that_is_over_and_nothing_tells_of_is_not_begun_in_its_place(daemon):
+    daemon.start()
+    job = daemon.submit("true", 1)
+    assert daemon.wait(job)["state"] == "completed"
+    daemon.kill()
+    cut_record(daemon.state, is_submitted)
+    daemon.start()
+    assert daemon.wait(job)["exit_code"] == 0
+    assert [start.attempt for start in daemon.started(job)] == [1, 2]
     daemon.check_quiet()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -175,8 +175,11 @@ class Launcher(Protocol):
         """Remove the directory of a run that was forgotten, logs and all; False if its shim is still there."""
         ...
 
-    async def find(self) -> list[FoundRun]:
-        """Look at every run directory: connect to living shims, kill what dead ones left."""
+    async def find(self, named: Collection[str] = ()) -> list[FoundRun]:
+        """Look at every run directory: connect to living shims, kill what dead ones left.
+
+        `named`: of these the directories are looked at too if they were written off.
+        """
         ...
 
     async def detach(self) -> None:

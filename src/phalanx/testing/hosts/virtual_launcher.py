@@ -7,7 +7,7 @@ run, from a task of the run, which ends when the run is forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from phalanx.frontends.host.ports import CannotStart, FoundRun, Launcher, MemberOrder, Order, Ready, RunEvent
@@ -204,7 +204,7 @@ class FakeLauncher:
 
     # ------------------------------------------------------------------ finding
 
-    async def find(self) -> list[FoundRun]:
+    async def find(self, named: Collection[str] = ()) -> list[FoundRun]:
         """Look at every run directory: connect to living shims, kill what dead ones left."""
         await self._take("find")
         found = [self._find_one(run) for run in list(self._machine.runs.values())]

@@ -72,9 +72,13 @@ class Attempts:
     # ------------------------------------------------------------------ shims
 
     async def _on_event(self, event: RunEvent) -> None:
-        """What shims tell waits until it is known whose shims they are."""
-        await self._listening.wait()
+        """What shims tell waits until it is known whose shims they are; of a stray that is known."""
+        stray = self.processes.strays.get(event.run)
+        if stray is None:
+            await self._listening.wait()
         await self.ending.on_event(event)
+        if stray is not None and event.kind in ("empty", "lost"):
+            stray.set()
 
     def begin_listening(self) -> None:
         """Recovery is over: every attempt that has a shim is known."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from phalanx.frontends.host.core.jobs import Live, Member
@@ -26,6 +27,7 @@ class Processes:
     launcher: Launcher
     boot_id: str
     look_at_devices: Callable[[], Coroutine[Any, Any, None]] = _look_nowhere
+    strays: dict[str, asyncio.Event] = field(default_factory=dict)  # runs of nobody that are killed; set once gone
 
     async def hand_over(self, live: Live, members: Sequence[Member]) -> None:
         """Nothing of these members is left, as far as is known: look at their devices, then let others have them."""

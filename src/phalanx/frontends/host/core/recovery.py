@@ -7,9 +7,12 @@ went through is adopted; one whose end was noted is ended; one whose shim died w
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -27,8 +30,11 @@ from phalanx.frontends.host.launching.log_reading import read_log
 from phalanx.frontends.host.launching.run_ends import tell_shim_loss
 from phalanx.frontends.host.messages import ENDED
 from phalanx.frontends.host.ports import FoundRun
-from phalanx.frontends.host.store import DropRun, RunRecord, UpdateJob
+from phalanx.frontends.host.store import DropRun, JobRecord, RunRecord, UpdateJob
 from phalanx.frontends.host.store.run_mending import UNTOLD
+
+#: What is killed and nobody's has so long to be gone before anything is given away.
+_STRAY_S: Final = 5.0
 
 
 class Recovery:
@@ -42,12 +48,14 @@ class Recovery:
 
     async def run(self) -> None:
         """Bring every job back to where it really is."""
-        found = {each.run: each for each in await self.processes.launcher.find()}
         rows = {record.run: record for record in self.known.store.runs()}
+        records = self.known.store.jobs()
+        named = {*rows, *_find_later(self.known.runs, records)}
+        found = {each.run: each for each in await self.processes.launcher.find(named)}
         doomed: list[int] = []
         stopping = []
         recent = deque(read_recent(self.known, self.admission))
-        for record in self.known.store.jobs():
+        for record in records:
             if record.state == "stopping":
                 stopping.append(record)
             self._keep_before(record.id, recent)
@@ -70,8 +78,7 @@ class Recovery:
             await self._settle(run, found.pop(name, None))
         for job in lost:  # it was being ended, and what was being ended is not there any more
             await self.ending.cancel(job, "the daemon, which stopped while it ended it")
-        for stray in found.values():
-            await self._clear(stray)
+        await asyncio.gather(*map(self._clear, found.values()))
         await self.ending.cancel_others(doomed)
         log.info(
             "recovered: %d jobs, %d adopted, %d to start again, %d ended meanwhile, %d strays",
@@ -235,15 +242,51 @@ class Recovery:
 
     async def _clear(self, stray: FoundRun) -> None:
         """A run that nobody knows of: it ends here."""
+        await self._pass_over(stray)
         if stray.done:  # only its logs are left
             await self.processes.launcher.forget(stray.run)
             return
         self.strays += 1
-        log.error("run %s belongs to no job that is known any more; it is killed", stray.run)
-        if stray.alive:
-            await self.processes.launcher.stop(stray.run, None, "KILL", 0.0)
-        else:
+        log.error("run %s is no attempt that is known any more; it is killed", stray.run)
+        if not stray.alive:
             await self.processes.launcher.forget(stray.run)
+            return
+        gone = self.processes.strays[stray.run] = asyncio.Event()
+        await self.processes.launcher.stop(stray.run, None, "KILL", 0.0)
+        # Its devices are nobody's, and would be given to somebody else while it dies.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STRAY_S):
+                await gone.wait()
+
+    async def _pass_over(self, stray: FoundRun) -> None:
+        """Of a job that waits, as far as a database tells that has lost its end: it begins anew, under a new number."""
+        number, attempt = _split(stray.run)
+        job = self.known.register.by_id.get(number)
+        if job is None or job.ended or job.live is not None or attempt < job.attempt:
+            return
+        if attempt == job.attempt and stray.done:  # its end was written down, and only its logs are left
+            return
+        job.attempt = attempt
+        how = "it is over" if stray.done else "it has been ended"
+        why = f"what was written down of attempt {attempt} is lost; {how}, and the job runs again"
+        log.error("job %d: %s", job.id, why)
+        await self.pen.commit(UpdateJob(job.id, attempt=job.attempt), facts=[(job.id, "gone", {"why": why})])
+
+
+def _find_later(runs: Path, records: Iterable[JobRecord]) -> Iterator[str]:
+    """Directories of attempts that jobs do not know of: no attempt is begun twice, nor in the place of another."""
+    attempts = {record.id: record.attempt for record in records}
+    for path in runs.glob("*.*"):
+        number, attempt = _split(path.name)
+        if attempt > attempts.get(number, attempt):
+            yield path.name
+
+
+def _split(run: str) -> tuple[int, int]:
+    """Job and attempt; nobody's where it is no such name."""
+    words = run.split(".")
+    fine = len(words) == 2 and all(word.isascii() and word.isdecimal() and len(word) < 16 for word in words)
+    return (int(words[0]), int(words[1])) if fine else (-1, -1)
 
 
 def read_row(run: RunRecord, *, unwanted: bool) -> OnDisk:

@@ -13,7 +13,7 @@ from phalanx.frontends.host.clock import read_boot_id
 from phalanx.frontends.host.launching import patience
 from phalanx.frontends.host.launching.clearing import clear_run, describe, is_anybody_left, is_empty
 from phalanx.frontends.host.launching.directory import RunFacts
-from phalanx.frontends.host.launching.recalling import Traces, find_unlisted
+from phalanx.frontends.host.launching.recalling import Traces, find_unlisted, recall_dead
 from phalanx.frontends.host.launching.run_ends import RunEnds
 from phalanx.frontends.host.launching.shim_link import ShimLink
 from phalanx.frontends.host.launching.shims import Shims
@@ -97,8 +97,11 @@ class Finder:
         self._ends.on_cut(link)
 
 
-async def list_runs(traces: Traces, known: Iterable[str]) -> dict[str, RunFacts]:
-    """Every run that something may be left of, by name; `known` are looked after already."""
+async def list_runs(traces: Traces, known: Iterable[str], named: Iterable[str] = ()) -> dict[str, RunFacts]:
+    """Every run that something may be left of, by name; `known` are looked after already.
+
+    Those `named` count as well, if only a directory is left of them: a database that came back may be older than it.
+    """
     runs, boot_id = traces.runs, read_boot_id()
     listed = {facts.run: facts for facts in await asyncio.to_thread(runs.list_live)}
     # After a power loss the list may have holes, and somebody may have removed it, which is told by a note in it.
@@ -106,6 +109,7 @@ async def list_runs(traces: Traces, known: Iterable[str]) -> dict[str, RunFacts]
     unlisted = await asyncio.to_thread(find_unlisted, traces, {*listed, *known}, everywhere=everywhere)
     if everywhere:
         runs.write_boot(boot_id)
+    unlisted += recall_dead(traces, {*named}.difference(listed, known, (facts.run for facts in unlisted)))
     for facts in unlisted:
         listed[facts.run] = facts
         if facts.boot_id:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -284,11 +284,11 @@ class HostLauncher:
 
     # ------------------------------------------------------------------ finding
 
-    async def find(self) -> list[FoundRun]:
-        """Look at every run directory: connect to living shims, kill what dead ones left."""
+    async def find(self, named: Collection[str] = ()) -> list[FoundRun]:
+        """Look at every run directory: connect to living shims, kill what dead ones left; and at those of `named`."""
         links = self.shims.links
         _ = self._maker.ground  # found out here, as in a start
-        listed = await list_runs(self._maker.traces, {*links, *self._preparing})
+        listed = await list_runs(self._maker.traces, {*links, *self._preparing}, named)
         found = await self._finder.find([facts for run, facts in listed.items() if run not in links])
         self._maker.remove_groups_but({*listed, *links, *self._preparing})
         for link in links.values():

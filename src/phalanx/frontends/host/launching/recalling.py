@@ -8,7 +8,7 @@ whatever any file says. Whose a run is tells the owner of its directory, which o
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +51,14 @@ def find_unlisted(traces: Traces, known: Container[str], *, everywhere: bool) ->
     shims = _find_shims(traces.runs.path) if unlisted else {}
     found = [_recall(traces, run, shims.get(run, (0, 0))) for run in unlisted]
     if everywhere:
-        dead = sorted(run for run in owners if run not in living and run not in known)
-        found += [RunFacts(run, owners[run], "", traces.prefix + run + ":", WEAK) for run in dead]
+        found += recall_dead(traces, (run for run in owners if run not in living and run not in known))
     return found
+
+
+def recall_dead(traces: Traces, runs: Iterable[str]) -> list[RunFacts]:
+    """Facts without a boot of those that have a directory."""
+    owners = {run: traces.runs.read_owner(run) for run in sorted(runs)}
+    return [RunFacts(run, uid, "", f"{traces.prefix}{run}:", WEAK) for run, uid in owners.items() if uid is not None]
 
 
 def _recall(traces: Traces, run: str, shim: tuple[int, int]) -> RunFacts:

@@ -176,6 +176,8 @@ def _open_writer(
         schema.migrate(connection)
         if begun or restored:
             stories += _keep_numbers_of_runs(connection, path, begun=begun)
+        if restored:
+            stories += _tell_later_runs(connection, path)
         if loss is not None:
             skip_numbers(connection)
         if not restored:
@@ -191,6 +193,29 @@ def _open_writer(
         connection.close()
         raise
     return connection, stories
+
+
+def _tell_later_runs(connection: sqlite3.Connection, path: Path) -> list[str]:
+    """Run directories tell that a record which seems to end with its last write has lost some."""
+    attempts = dict(connection.execute("SELECT id, attempt FROM job").fetchall())
+    known = {tuple(row) for row in connection.execute("SELECT job, attempt FROM run").fetchall()}
+    runs = path.parent / "runs"
+    later = {run for run in _list_runs(runs) if attempts.get(run[0], 0) < run[1]}
+    found = sorted(later | _list_runs(runs / ".live").difference(known))
+    if not found:
+        return []
+    listed = ", ".join(f"{job}.{attempt}" for job, attempt in found[:20])
+    more = f" and {len(found) - 20} more" if len(found) > 20 else ""
+    return [
+        f"Nothing tells of runs {listed}{more}, which have directories: it ends early, and jobs accepted last and "
+        "changes since may be lost. What still runs of them is ended; jobs that are back run again."
+    ]
+
+
+def _list_runs(folder: Path) -> set[tuple[int, int]]:
+    """Job and attempt of every name that is one of a run."""
+    split = (each.name.split(".") for each in folder.glob("*.*"))
+    return {(int(n[0]), int(n[1])) for n in split if len(n) == 2 and all(w.isdecimal() and len(w) < 16 for w in n)}
 
 
 def _keep_numbers_of_runs(connection: sqlite3.Connection, path: Path, *, begun: bool) -> list[str]:
