@@ -14,8 +14,10 @@ import pytest
 
 from phalanx.frontends.host import containment
 from phalanx.frontends.host.launching import patience, shims
+from phalanx.frontends.host.launching.directory import RunFacts
 from phalanx.frontends.host.launching.line import connect
 from phalanx.frontends.host.launching.run_ends import tell_shim_loss
+from phalanx.frontends.host.launching.shim_link import ShimLink
 from phalanx.frontends.host.ports import CannotStart
 
 
@@ -453,6 +455,33 @@ def test_who_killed_a_shim_that_could_not_be_reached_is_said(world, monkeypatch)
         assert "somebody removed control.sock from its run directory, so the daemon killed it" in why
 
     world.play(scenario)
+
+
+@pytest.mark.parametrize(("said", "told"), [(b'{"a":1}\n', "cannot mean"), (b'{"event":"new"}\n', "does not know")])
+def test_who_plays_shim_and_talks_nonsense_is_hung_up_on_and_told_of_once(until, caplog, said, told):
+    """However often it has the line again, and however much it says."""
+    caplog.set_level("INFO")
+    heard, take = [], ShimLink._take
+
+    class Listened(ShimLink):
+        def _take(self, message):
+            heard.append(message)
+            take(self, message)
+
+    async def scenario():
+        facts = RunFacts("1.1", os.getuid(), "boot", "PHALANX_MARK=x:1.1:", "weak")
+        link = Listened(facts, *[lambda _: None] * 3)
+        for _ in range(5):
+            here, there = socket.socketpair()
+            with there:
+                there.sendall(said * 2000)
+                await asyncio.get_running_loop().create_connection(link.make_line, sock=here)
+                await until(lambda: link.line is None, "the end of the line")
+        assert len(heard) < 1100, "what stands behind it is not read"
+
+    asyncio.run(scenario())
+    assert [told in record.message for record in caplog.records][:1] == [True]
+    assert len(caplog.records) <= 2
 
 
 def test_a_cgroup_that_an_earlier_daemon_made_elsewhere_goes_too(world_of, monkeypatch):

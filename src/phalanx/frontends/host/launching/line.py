@@ -54,7 +54,7 @@ class Line(asyncio.Protocol):
             self.abort()
             return False
         self._on_message(message)
-        return True
+        return self._transport is not None and not self._transport.is_closing()  # or nobody wants the rest
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio tells that it is closed."""

@@ -29,6 +29,7 @@ _QUEUE_HIGH = 256
 _OUTBOX_MAX = 256
 _TAIL_MAX = 4096
 _PIDS_MAX = 1000
+_UNKNOWN_MAX = 1000
 
 #: What goes wrong when somebody plays shim.
 NONSENSE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -57,6 +58,7 @@ class ShimLink:
         self.left = False  # aborted, forgotten or detached: nobody wants to hear of it any more
         self.contained = facts.containment
         self.blame = ""  # why its shim was killed from here
+        self._unknown, self._nonsense = 0, False
         self._asked: dict[tuple[str, int], asyncio.Future[Mapping[str, Any]]] = {}
         self._exits: set[tuple[int, int]] = set()
         self._ended = False  # `empty` or `lost` was said
@@ -135,8 +137,11 @@ class ShimLink:
         try:
             self._take(message)
         except NONSENSE as error:
-            # Nobody but a job's user who plays shim says such things; the line ends, and with it the run.
-            _log.warning("run %s: its shim says what it cannot mean (%r)", self.run, error)
+            # Nobody but a job's user who plays shim says such things; the line ends, and with it the run. That is said
+            # once: whoever has its place has a line again in a moment, and says it as fast as it likes.
+            if not self._nonsense:
+                _log.warning("run %s: its shim says what it cannot mean (%r)", self.run, error)
+            self._nonsense = True
             if self.line is not None:
                 self.line.abort()
 
@@ -158,7 +163,12 @@ class ShimLink:
         elif event == "job":
             self._tell_job(message)
         else:
-            _log.info("run %s: its shim says something this daemon does not know: %.100r", self.run, event)
+            # A word of another version's shim; too many of them, or what is no word, are no shim's.
+            self._unknown += 1
+            if not isinstance(event, str) or self._unknown > _UNKNOWN_MAX:
+                raise ValueError("words that no shim has")
+            if self._unknown == 1:
+                _log.info("run %s: its shim says something this daemon does not know: %.100r", self.run, event)
 
     def read_state(self, state: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
         """The members in a state by rank, checked."""
