@@ -77,8 +77,8 @@ def start_again_what_went(patch):
     """After a restart, a run that goes on is taken for one that never began."""
     find = FakeLauncher.find
 
-    async def short_sighted(self):
-        return [found for found in await find(self) if not found.went]
+    async def short_sighted(self, named=()):
+        return [found for found in await find(self, named) if not found.went]
 
     patch.setattr(pen_module, "ROW_STATES", dict.fromkeys(OnDisk, "starting"))
     patch.setattr(FakeLauncher, "find", short_sighted)
