@@ -171,6 +171,7 @@ class Teller:
             available=available,
             needed_s=needed / 1e6,
             available_s=available / 1e6,
+            # Whoever waits for a success is cancelled by a failure: "end" would tell them to be patient.
             how=word_of_end(gang),
             after=", ".join(gang.after.names),
             word=gang.together.word if gang.together else "",

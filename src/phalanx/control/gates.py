@@ -146,6 +146,7 @@ class Gates:
         found: dict[str, list[int]] = {}
         for name, gates in self.shut.items():
             number = state.number_by_name.get(name)
+            # Whoever is kept back by more is in no line yet: it goes in by its rank once that is gone.
             if gates == {GATE_RUNNING} and number is not None and state.phase_of(number) is Phase.PENDING:
                 found.setdefault(state.gangs[number].user, []).append(number)
         return {
@@ -157,6 +158,7 @@ class Gates:
         """Waiting gangs of its owner that a ceiling lets in before this one, the first first."""
         gang = state.gangs[number]
         mine = _rank(gang, number)
+        # Those who are through and wait for room among them: they hold the places that this one waits for.
         others = (n for n in state.list_waiting() if state.gangs[n].user == gang.user and self._counts(state, n))
         return sorted((n for n in others if _rank(state.gangs[n], n) < mine), key=lambda n: _rank(state.gangs[n], n))
 

@@ -122,6 +122,7 @@ def thin_out(
         # oldest may be the last, and would be told the starts of those who go before them and were dropped.
         gated = gated[~np.isin(numbers[gated], [number for line in in_line for number in line])]
         kept[gated[:most]] = True
+        # Of every line, as of every queue: one long line would push the others out.
         share = max(_KEPT_LEAST, most // max(1, len(in_line)))
         kept |= np.isin(numbers, [*keep, *(number for line in in_line for number in line[:share])])
         # Whole or not at all: half of a group would never be complete, and its word would hold up the other half.

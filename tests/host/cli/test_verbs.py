@@ -258,10 +258,10 @@ def test_install_shows_what_it_would_do(phalanx, home):
 @pytest.mark.parametrize("words", ["issue --scope submit --uid 7", "revoke 1a2b"])
 def test_tokens_of_a_daemon_of_somebody_else_are_theirs(home, phalanx, monkeypatch, words):
     # Of the machine's daemon: "error: [Errno 13] Permission denied: '/var/lib/phalanx/tokens.json.lock'".
-    def deny(path, *_, **__):
-        raise PermissionError(13, "Permission denied", str(path))
+    def deny(*_):
+        raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("phalanx.frontends.host.api.tokens._locked", deny)
+    monkeypatch.setattr("fcntl.flock", deny)
     done = phalanx("token", *words.split())
     verb = words if words.startswith("revoke") else "issue --uid 7 --scope submit"
     assert done.stderr == (

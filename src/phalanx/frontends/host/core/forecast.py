@@ -77,6 +77,10 @@ class ForecastAnswer:
     ends_us: int = 1 << 62  # if nothing has happened by then, what was believed of somebody was wrong
     asked: frozenset[int] | None = frozenset()  # jobs that were looked for; None: as many as there was time for
 
+    def is_old(self, now_us: int) -> bool:
+        """Whether so much may have happened since that nobody should be told it."""
+        return self.seen is None or now_us - self.at_us >= STALE_US
+
 
 class Forecaster:
     """Looks ahead for whoever asks."""
@@ -115,29 +119,19 @@ class Forecaster:
     async def at_hand(self, wanted: Collection[int] | None = None) -> dict[int, Forecast]:
         """The same from what can be found quickly, else from what was known a while ago; the look goes on."""
         answer = self._fit(wanted)
+        crowded = answer is None and is_crowded(self.known)
+        if crowded and not self._wide.is_old(self.known.now_us()):
+            # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
+            answer = self._wide
+            if not self._crowd_waits:
+                self._crowd_waits = True
+                asyncio.get_running_loop().call_later(CROWD_LATER_S, self._look_at_crowd)
         if answer is None:
-            crowded = is_crowded(self.known)
-            answer = await (self._find_in_crowd() if crowded else self._wait_for(wanted, self.patience_s))
-        return {} if self._is_old(answer) else self._choose(answer, wanted)
-
-    async def _find_in_crowd(self) -> ForecastAnswer:
-        # A look at a long queue takes a second of the processor, and whoever lists it wants the list.
-        if self._is_old(self._wide):
-            return await self._wait_for(None, CROWD_PATIENCE_S)
-        if not self._crowd_waits:
-            self._crowd_waits = True
-            asyncio.get_running_loop().call_later(CROWD_LATER_S, self._look_at_crowd)
-        return self._wide
-
-    async def _wait_for(self, wanted: Collection[int] | None, patience_s: float) -> ForecastAnswer:
-        """A look, or what was known before if it takes longer than that."""
-        looking = self._begin(wanted)
-        await asyncio.wait({looking}, timeout=patience_s)
-        found = looking.done() and not looking.cancelled() and looking.exception() is None
-        return looking.result() if found else self._wide
-
-    def _is_old(self, answer: ForecastAnswer) -> bool:
-        return answer.seen is None or self.known.now_us() - answer.at_us >= STALE_US
+            looking = self._begin(None if crowded else wanted)
+            await asyncio.wait({looking}, timeout=CROWD_PATIENCE_S if crowded else self.patience_s)
+            found = looking.done() and not looking.cancelled() and looking.exception() is None
+            answer = looking.result() if found else self._wide
+        return {} if answer.is_old(self.known.now_us()) else self._choose(answer, wanted)
 
     def note_start(self, job: Job, live: Live) -> None:
         """It runs: how far off was what was said of it last? Only first attempts are foreseen."""
