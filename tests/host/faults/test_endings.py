@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -92,7 +93,8 @@ def test_rubbish_in_the_list_of_runs_goes_and_is_told(make_daemon, weak):
     for name, text in rubbish.items():
         (live / name).write_text(text, encoding="ascii")
     daemon.start()
-    assert {path.name for path in live.iterdir()} & rubbish.keys() == set()
+    assert {path.name for path in live.iterdir()} & rubbish.keys() == {f"{job}.1"}
+    assert json.loads((live / f"{job}.1").read_text())["run"] == f"{job}.1", "written down again"
     for name in rubbish:
         assert f"{live / name} is no record of a run" in daemon.log()
     assert daemon.row(job)["state"] == "running", "whose record it was is found by what it left in the kernel"
