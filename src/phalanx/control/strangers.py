@@ -15,6 +15,7 @@ import numpy as np
 from phalanx.control.records import NOTHING, Ghost, Record
 from phalanx.control.seating import add_ghost, keep_busy, unseat
 from phalanx.control.tables import Tables
+from phalanx.engine.kernels.release import NEVER
 from phalanx.engine.lifecycle import Phase
 from phalanx.model.gang import Gang, Role, Shape, Sizes
 from phalanx.model.plan import Seats
@@ -22,7 +23,8 @@ from phalanx.model.queue import ROOT
 from phalanx.model.resources import DEVICE_KIND, MILLI
 from phalanx.model.rules import Mark
 
-#: Beyond what any plan looks at, and inside 64 bits with room for sums.
+#: Beyond what any clock looks at. To the engine they have no end at all: a start that hangs on one is no start, and
+#: whoever waits for it holds up nobody.
 _LONG_US: Final = 365 * 24 * 3_600_000_000
 
 _GANG: Final = Gang("(stranger)", (Role("stranger", Sizes((1,)), Shape(((DEVICE_KIND, MILLI),))),))
@@ -42,7 +44,15 @@ def occupy(state: Tables, node: int, device: int) -> None:
     seats = Seats(0, np.array([node]), np.array([1]), row)
     # Only what is free of it: what a gang of ours uses is booked already.
     keep_busy(state, record, (seats,), state.now_us + _LONG_US)
+    for _, ghost in state.vacating:
+        if _is_stranger(ghost, node, device):
+            _take_end(state, ghost)
     state.hints.unsettle()
+
+
+def _take_end(state: Tables, ghost: Ghost) -> None:
+    columns = state.running.columns
+    columns["length_us"][ghost.row] = NEVER - columns["start_us"][ghost.row]
 
 
 def leave_free(state: Tables, node: int, device: int) -> None:
@@ -96,6 +106,7 @@ def crowd(state: Tables, node: int, amounts: Mapping[str, int]) -> bool:
         ghost = Ghost(gang, Phase.RUNNING, -1, queue, user, state.now_us, -1, NOTHING, held=False, leaver=gang)
         ghost.seats = seats
         add_ghost(state, ghost, state.now_us + _LONG_US)
+        _take_end(state, ghost)
         state.nodes.crowds[node] = ghost
     state.hints.unsettle()
     return held == wanted

@@ -43,6 +43,28 @@ def test_a_gang_waits_for_what_others_hold():
     assert [decision.gang for decision in schedule(state.snapshot(), EASY).decisions] == [number]
 
 
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"fcfs"}))
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_who_waits_for_others_of_whom_nobody_knows_until_when_holds_up_nobody(policy, kinds):
+    state = make_state(8, 8)
+    state.crowd(0, {"cpu": 1_000})
+    state.submit(make_gang("big", "2 cpu=8"))
+    small = [state.submit(make_gang(f"small{at}", f"1 cpu={4 + at}")) for at in range(kinds)]
+    plan = schedule(state.snapshot(), POLICIES[policy])
+    assert [decision.gang for decision in plan.decisions] == small
+
+
+def test_who_waits_for_ours_and_not_for_others_has_its_reservation():
+    state = make_state(8, 8)
+    state.crowd(0, {"cpu": 1_000})
+    state.submit(make_gang("runs", "1 cpu=8", walltime=100))
+    state.apply(schedule(state.snapshot(), EASY))
+    state.submit(make_gang("big", "2 cpu=7"))
+    state.submit(make_gang("long", "1 cpu=4"))
+    short = state.submit(make_gang("short", "1 cpu=4", walltime=50))
+    assert [each.gang for each in schedule(state.snapshot(), EASY).decisions] == [short]
+
+
 def test_nothing_is_below_zero_where_more_is_used_than_there_is():
     state = make_state(8)
     number = state.submit(make_gang("A", "4 cpu=1"))

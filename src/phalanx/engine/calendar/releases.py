@@ -63,6 +63,8 @@ def _collect_ends(session: Session, pool: BoolArray | None, *, guests_leave: boo
         stale[[row for row, _ in told]] = True
         alive = alive & ~stale[table.running]
     rows = alive.nonzero()[0]
+    # Strangers have no end that anybody knows: a start that hangs on one would be no start.
+    rows = rows[by_row[table.running[rows]] < NEVER]
     node, end = table.node[rows], by_row[table.running[rows]]
     # Nothing was started or given back yet, and nobody leaves a part: the snapshot's columns are the answer.
     if not session.bound and not told:
