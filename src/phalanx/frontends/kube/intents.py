@@ -9,14 +9,17 @@ one, or until there is nothing else to do.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from phalanx.frontends.kube.api.api_client import ApiClient, ApiRefusedError, ApiSilentError, decode_any
 from phalanx.frontends.kube.flights import Flight, read_intent, write_intent
+
+T = TypeVar("T")
 
 PLACES: Final = 16
 _LABEL: Final = "phalanx.dev/intent"
@@ -56,10 +59,10 @@ class IntentShelf:
         since the same epoch over the same text would change nothing, and keep nobody out.
         """
         places = [*self._places.values()]
-        seen = await asyncio.gather(*map(self._look, places))
+        seen = await _gather(map(self._look, places))
         self.epoch = max(epoch, *(each + 1 for each in seen))
         # All at a time: nobody is bound before the last of them is ours, and whoever waits in line waits for that.
-        await asyncio.gather(*map(self._claim, places))
+        await _gather(map(self._claim, places))
         found = []
         for place in self._places.values():
             flight = read_intent(place.text)
@@ -162,6 +165,9 @@ class IntentShelf:
                         raise FencedError(f"{place.name} was made by somebody else") from refused
                     tree = self._tree(place, text)
                     continue
+                if refused.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    await asyncio.sleep(_NAP_S)  # it may be written all the same
+                    continue
                 if refused.code != HTTPStatus.CONFLICT:
                     raise
                 # Ours may be the write that it conflicts with, if its answer was lost.
@@ -178,7 +184,9 @@ class IntentShelf:
         while True:
             try:
                 there = decode_any(await self._api.get(f"{self._path}/{place.name}"))
-            except ApiSilentError:
+            except (ApiSilentError, ApiRefusedError) as bad:
+                if isinstance(bad, ApiRefusedError) and not _is_for_now(bad):
+                    raise
                 # Without an answer nobody knows which version is there, and the next write would look like another's.
                 await asyncio.sleep(_NAP_S)
                 continue
@@ -193,3 +201,17 @@ class IntentShelf:
             metadata["resourceVersion"] = place.version
         data = {"epoch": str(self.epoch), "flight": text}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _is_for_now(refused: ApiRefusedError) -> bool:
+    """Whether the same may be answered in a moment: nothing was said of what was asked."""
+    return refused.code == HTTPStatus.TOO_MANY_REQUESTS or refused.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+async def _gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of it is over when this is, whatever became of it; the first that failed is told."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for each in done:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in done if not isinstance(each, BaseException)]
