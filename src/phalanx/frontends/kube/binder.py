@@ -117,6 +117,10 @@ class Binder:
             if not is_first:
                 await asyncio.sleep(max(nap_s, *(word.retry_after_s for word in words.values())))
                 nap_s = min(nap_s * 2, NAP_LAST_S)
+                # A second is time enough for somebody else to take its room.
+                judged = self._judge(flight, words)
+                if judged.course is not Course.ON:
+                    break
             await self._bind_open(flight, words)
             is_first = False
             judged = self._judge(flight, words)
@@ -177,7 +181,7 @@ class Binder:
 
     # ---- what is really so
 
-    async def _read_back(self, berth: Berth, says: str) -> Word:
+    async def _read_back(self, berth: Berth, says: str, *, is_news: bool = True) -> Word:
         self.counts.read_back += 1
         try:
             body = await self._api.get(berth.path)
@@ -190,7 +194,7 @@ class Binder:
         if isinstance(pod, Unreadable):
             return Word(BerthFate.UNKNOWN, pod.says)
         word = tell_pod(pod, berth, says)
-        if word.fate is BerthFate.BOUND:
+        if word.fate is BerthFate.BOUND and is_news:
             self._note_bound(berth, berth.node)
         return word
 
@@ -205,6 +209,8 @@ class Binder:
             return
         if word.fate is not BerthFate.BOUND:
             word = await self.fence(berth)
+        elif (there := await self._read_back(berth, word.says, is_news=False)).fate is not BerthFate.UNKNOWN:
+            word = there  # bound for a while, and watches may be late
         if word.fate is not BerthFate.BOUND:
             return
         if word.has_ended or self._surveyor.has_ended(berth):
@@ -218,12 +224,14 @@ class Binder:
             "deleteOptions": {"preconditions": {"uid": berth.uid}},
         }
         await self._evict(berth, tree)
-        # Or the rest of its gang would be started beside it before the watch has told of this.
-        self._surveyor.note_evicted(berth)
+        if not self._surveyor.has_ended(berth):
+            # Or the rest of its gang would be started beside it before the watch has told of this.
+            self._surveyor.note_evicted(berth)
 
     async def _evict(self, berth: Berth, tree: dict[str, Any]) -> None:
         said = ""
-        while True:
+        # What has ended meanwhile counts as done, and its controller may not make another.
+        while not self._surveyor.has_ended(berth):
             self._check_lead()
             try:
                 await self._api.call("POST", f"{berth.path}/eviction", tree)
