@@ -34,6 +34,7 @@ class WantedGang:
     together: tuple[str, ...] = ()  # Koordinator: gangs that start at one instant
     numbered: bool = False  # a lost pod comes back under another name, as of a Job
     is_wanted: bool = True
+    done: int = 0  # pods that have done their work and are gone: nobody makes those anew
     pods: list[Tree] = field(default_factory=list)  # as they are made
 
     @property
@@ -128,6 +129,8 @@ class ClusterPeople:
             return
         if change.new is None and there.tree["status"]["phase"] != "Succeeded":
             self.world.later(self.dice.choice((50, 500, 2_000)) * _MS, self._replace, gang, change.key[2])
+        elif change.new is None:
+            gang.done += 1
         elif there.tree["status"]["phase"] == "Failed" and not there.tree["metadata"].get("deletionTimestamp"):
             self.world.later(self.dice.choice((50, 500)) * _MS, self.world.ask, "DELETE", path_of(there.tree))
 

@@ -165,7 +165,7 @@ class KubeTrial:
 
     def _has_run(self, gang: WantedGang) -> bool:
         pods = self.people.list_pods(gang.name)
-        return len(pods) >= gang.size and all(holds_seat(pod) for pod in pods)
+        return len(pods) + gang.done >= gang.size and all(holds_seat(pod) for pod in pods)
 
 
 def run_kube_trial(seed: int) -> KubeOutcome:

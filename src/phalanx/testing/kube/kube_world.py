@@ -116,7 +116,7 @@ class KubeWorld:
         self._numbers = count(1)
         self._graves: set[asyncio.Task[Any]] = set()
         self._collected = gc.isenabled()
-        self.loop.on_error = self.errors.append
+        self.loop.on_error = self._note_error
         self.loop.on_death = self._die
         for name in (HOME, "default"):
             self.create("/api/v1/namespaces", [{"metadata": {"name": name}}])
@@ -189,6 +189,11 @@ class KubeWorld:
             self.errors.append(error)
         self.kill(replica)
         self.loop.call_soon(self.on_exit, replica, word, context=self.context)
+
+    def _note_error(self, error: BaseException) -> None:
+        # What ends a process in good order (`_on_served`) is heard by nobody where it is killed in the same moment.
+        if not isinstance(error, FencedError | ApiRefusedError | ApiSilentError):
+            self.errors.append(error)
 
     def kill(self, replica: Replica) -> None:
         """It is dead, between two of its steps."""

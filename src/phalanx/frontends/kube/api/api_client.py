@@ -26,7 +26,7 @@ _IN_FLIGHT_MOST: Final = 32
 #: Shorter than what lies between the end of a leader's work and the end of its lease: what it asked for last is
 #: answered, or given up, before anybody else begins.
 _TIMEOUT_S: Final = 4.5
-_LIST_TIMEOUT_S: Final = 60.0
+_LIST_TIMEOUT_S: Final = 15.0
 _WORDS_CHARS_MAX: Final = 1_000
 
 
