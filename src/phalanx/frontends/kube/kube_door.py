@@ -85,6 +85,11 @@ class _IncomingRequest:
         method = self._parser.get_method().decode("latin-1")
         return DoorRequest(method, (url.path or b"").decode("latin-1"), query, b"".join(self._pieces))
 
+    def drop(self) -> None:
+        """Nothing is read any more. The parser holds our methods and we hold it: a circle that keeps what was sent."""
+        del self._parser
+        self._pieces.clear()
+
     def on_url(self, url: bytes) -> None:
         """A piece of the line that names it."""
         self._count(url)
@@ -151,6 +156,15 @@ async def _see_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | None:
     """One request and its reply; None: nobody waits for one."""
+    request = await _read_request(reader)
+    if not isinstance(request, DoorRequest):
+        return request
+    async with asyncio.timeout(_ANSWER_S):
+        return await answers(request)
+
+
+async def _read_request(reader: asyncio.StreamReader) -> DoorRequest | DoorReply | None:
+    """One request, or why it is refused; None: nobody is there any more."""
     incoming = _IncomingRequest()
     try:
         async with asyncio.timeout(REQUEST_S):
@@ -159,7 +173,7 @@ async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | N
                 if not data:
                     return None
                 incoming.feed(data)
-        request = incoming.request()
+        return incoming.request()
     except httptools.HttpParserCallbackError as bad:
         if isinstance(bad.__context__, _TooLargeError):
             return _refuse("too_large", 413, f"{bad.__context__} is too large", "ask about fewer objects at once")
@@ -170,8 +184,8 @@ async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | N
         return _refuse("usage", 400, "this is no request of HTTP/1.1 that can be read")
     except TimeoutError:
         return _refuse("usage", 408, f"the request was not complete after {REQUEST_S:g} s")
-    async with asyncio.timeout(_ANSWER_S):
-        return await answers(request)
+    finally:
+        incoming.drop()
 
 
 def _refuse(code: str, status: int, message: str = "too many connections", hint: str = "ask again") -> DoorReply:
