@@ -301,6 +301,24 @@ def test_what_pods_say_and_nobody_honours_is_refused_by_name():
     assert row["reason"]["field"].startswith("spec.volumes")
 
 
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_priority_class_that_is_not_there_is_refused_as_the_server_does(grouped):
+    trees = [native_group("g", 2), job("j", 2, group="g")] if grouped else [job("j", 2)]
+    trees[-1]["spec"]["template"]["spec"]["priorityClassName"] = "nonesuch"
+    told = fits(World(), *trees)
+    assert {row["verdict"] for row in told["gangs"]} == {"refused"}
+    row = told["gangs"][0]
+    assert (row["reason"]["code"], row["reason"]["field"]) == ("InvalidSpec", "spec.priorityClassName")
+    assert "'nonesuch', which does not exist" in row["reason"]["message"]
+    assert row["nodes"] == {}
+
+
+def test_a_priority_class_may_come_with_the_file():
+    tree = job("j", 1, priorityClassName="mine")
+    brought = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "mine"}, "value": 7}
+    assert [row["verdict"] for row in fits(World(), tree, brought)["gangs"]] == ["now"]
+
+
 def test_a_group_without_enough_pods_would_wait_for_them():
     (row,) = fits(World(), native_group("g", 3), job("j", 2, group="g"))["gangs"]
     assert (row["verdict"], row["reason"]["code"]) == ("incomplete", "GangIncomplete")

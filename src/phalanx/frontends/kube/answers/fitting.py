@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from phalanx.control.amounts import least_devices, needs_text
 from phalanx.frontends.kube.answers.cluster_view import ClusterView, iso
@@ -26,7 +27,7 @@ def fit(picture: ClusterView, body: bytes, namespace: str) -> FitAnswer:
     read = read_manifests(body, namespace, picture.mirror.scheduler, picture.priority_by_class)
     order = {choose_membership(pod).key: at for at, pod in enumerate(reversed(read.pods))}
     # As the file has them: with thousands of pods, j-10 before j-2 would be read as an accident.
-    views = sorted(_translate(picture, read), key=lambda view: -order.get(view.key, -1))
+    views = sorted(map(partial(_refuse, read), _translate(picture, read)), key=lambda view: -order.get(view.key, -1))
     # The picture was taken for this question alone, and its state is nobody's but ours.
     state, parties = picture.state, dict(picture.parties)
     numbers: dict[GangKey, list[int]] = {}
@@ -56,6 +57,12 @@ def _translate(picture: ClusterView, read: ReadManifests) -> tuple[GangView, ...
     if groups.keys() == read.groups.keys():
         return first
     return translate_all(KubeObjects(tuple(read.pods), groups, picture.priority_by_class, picture.surrounding))
+
+
+def _refuse(read: ReadManifests, view: GangView) -> GangView:
+    """With what the server would not take: the gang is not the one of the file without it."""
+    refusals = dict.fromkeys(read.refusals[each.uid] for each in view.members if each.uid in read.refusals)
+    return replace(view, remarks=(*view.remarks, *refusals))
 
 
 def _named_anew(venture: Venture, taken: set[str]) -> Gang:
