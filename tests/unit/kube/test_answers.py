@@ -14,7 +14,11 @@ from unit.kube.answering_world import GPU, World, gpu_pod
 
 from phalanx.cli.kube import kube_fits, kube_listing, kube_pictures, kube_whys
 from phalanx.control.restore import read_state, restore_state
+from phalanx.frontends.kube.answers import fitting
+from phalanx.frontends.kube.answers.kube_replies import AnswerError
+from phalanx.frontends.kube.answers.manifest_reading import read_manifests
 from phalanx.frontends.kube.gang_view import Dialect
+from phalanx.frontends.kube.kube_door import BODY_BYTES_MAX
 
 
 def answer(world, path, **query):
@@ -455,3 +459,36 @@ def test_a_failure_of_ours_is_logged_and_told_and_no_more(full, monkeypatch):
     status, error = refused(full, "/v1/gangs")
     assert (status, error["code"]) == (500, "internal")
     assert full.events[0][0] == "answer-failed"
+
+
+def bare_pods(count):
+    return [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{at}"}, "spec": BARE} for at in range(count)]
+
+
+BARE = {"containers": [{"name": "main"}]}
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+def test_as_many_pods_are_read_as_the_page_says():
+    body = json.dumps({"kind": "List", "items": [*bare_pods(5_000), *[CONFIG] * 5_000]}).encode()
+    assert len(body) < BODY_BYTES_MAX
+    assert len(read_manifests(body, "team", "phalanx", {}).pods) == 5_000
+
+
+@pytest.mark.parametrize(
+    ("items", "says"),
+    [(bare_pods(5_001), "more than 5,000 pods"), ([CONFIG] * 10_001, "more than 10,000 objects")],
+    ids=["pods", "objects"],
+)
+def test_more_than_that_is_refused(items, says):
+    with pytest.raises(AnswerError, match=says):
+        read_manifests(json.dumps({"kind": "List", "items": items}).encode(), "team", "phalanx", {})
+
+
+def test_only_the_first_of_many_that_wait_are_looked_at_closely(monkeypatch):
+    looked = []
+    monkeypatch.setattr(fitting, "look_around", lambda found, number, told: looked.append(number) or [])
+    rows = fits(World(1), job("j", 40, 8))["gangs"]
+    assert [row["verdict"] for row in rows] == ["now", *["later"] * 39]
+    assert all(row["reason"]["code"] == "Capacity" for row in rows[1:])
+    assert len(looked) == len(set(looked)) == 16

@@ -22,7 +22,8 @@ from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, P
 from phalanx.frontends.kube.objects.pod import Pod, PodStatus
 from phalanx.frontends.kube.remarks import Invalid, quote
 
-_OBJECTS_MAX: Final = 1_000
+#: Each pod may have something beside it.
+_OBJECTS_MAX: Final = 2 * MEMBERS_MAX
 _HINT: Final = "kubectl apply --dry-run=client -f FILE checks a file"
 _GROUPS: Final[Mapping[str, tuple[type[Any], Dialect]]] = {
     "scheduling.k8s.io": (NativePodGroup, Dialect.NATIVE),
@@ -115,7 +116,7 @@ def _take(tree: Mapping[str, Any], namespace: str, found: ReadManifests) -> None
         key = GangKey(dialect, group.metadata.namespace, group.metadata.name)
         found.groups[key] = msgspec.structs.replace(group, api_version=version)
     elif kind == "Pod" and not api:
-        found.pods.append(_decode(_placed(tree, namespace), Pod))
+        _take_made(MadePods([tree]), namespace, found)
     elif kind == "PriorityClass" and isinstance(value := tree.get("value"), int):
         found.classes[_placed(tree, "")["metadata"]["name"]] = value
     elif kind in IGNORED:
