@@ -98,6 +98,18 @@ def test_the_table_as_people_read_it(full):
     assert kube_listing.members({"bound": 4, "wanted": 6, "members_min": 4, "dialect": "native"}) == "4/6 (min 4)"
 
 
+def test_a_table_for_programs_has_whole_numbers_of_gpus_whole(full):
+    (column,) = (each for each in kube_listing.COLUMNS if each.name == "gpus")
+    rows = rows_of(full)
+    assert (column.value(rows["a"]), column.value({**rows["a"], "gpus": 0.5})) == ("24", "0.5")
+
+
+def test_pods_of_others_are_told_among_those_who_hold_devices(full):
+    full.planner.set_others("n3", {"cpu": 1000, GPU: 2000})
+    says = rows_of(full)["b"]["reason"]["message"]
+    assert says == "needs 16 GPUs at once, 2 of 32 free: team/a holds 24, team/c holds 4; pods of others hold 2"
+
+
 def test_why_names_who_is_ahead_and_which_nodes_are_out(full):
     native(full, "e", 2)
     told = good(full, "/v1/why", namespace="team", gang="e")
