@@ -58,6 +58,7 @@ class Scene:
     reservations: tuple[Reservation, ...]
     names: Names
     device_kind: str
+    strangers: str = ""  # who has devices beside those that are scheduled here, in the front end's words
 
     @cached_property
     def holders(self) -> list[str]:
@@ -114,7 +115,7 @@ def say_room(here: Scene, gang: Gang, closed: Sequence[str] = ()) -> str:
     # Whoever holds processors or memory is seldom whom somebody waits for; of devices people want to know.
     if device not in kinds:
         return "; ".join(parts)
-    named = (listing(here.holders, _HOLDERS_MOST), listing(closed, _CLOSED_MOST))
+    named = (listing(here.holders, _HOLDERS_MOST), here.strangers, listing(closed, _CLOSED_MOST))
     holders = "; ".join(part for part in named if part)
     return "; ".join(parts) + (f": {holders}" if holders else "")
 

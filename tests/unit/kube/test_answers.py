@@ -14,7 +14,11 @@ from unit.kube.answering_world import GPU, World, gpu_pod
 
 from phalanx.cli.kube import kube_fits, kube_listing, kube_pictures, kube_whys
 from phalanx.control.restore import read_state, restore_state
+from phalanx.frontends.kube.answers import fitting
+from phalanx.frontends.kube.answers.kube_replies import AnswerError
+from phalanx.frontends.kube.answers.manifest_reading import read_manifests
 from phalanx.frontends.kube.gang_view import Dialect
+from phalanx.frontends.kube.kube_door import BODY_BYTES_MAX
 
 
 def answer(world, path, **query):
@@ -92,6 +96,18 @@ def test_the_table_as_people_read_it(full):
     assert "Capacity: needs 16 GPUs at once" in shown["b"][-1]
     assert shown["d"][-1].startswith("Infeasible: can never run here: the cluster holds 4 of 5 members")
     assert kube_listing.members({"bound": 4, "wanted": 6, "members_min": 4, "dialect": "native"}) == "4/6 (min 4)"
+
+
+def test_a_table_for_programs_has_whole_numbers_of_gpus_whole(full):
+    (column,) = (each for each in kube_listing.COLUMNS if each.name == "gpus")
+    rows = rows_of(full)
+    assert (column.value(rows["a"]), column.value({**rows["a"], "gpus": 0.5})) == ("24", "0.5")
+
+
+def test_pods_of_others_are_told_among_those_who_hold_devices(full):
+    full.planner.set_others("n3", {"cpu": 1000, GPU: 2000})
+    says = rows_of(full)["b"]["reason"]["message"]
+    assert says == "needs 16 GPUs at once, 2 of 32 free: team/a holds 24, team/c holds 4; pods of others hold 2"
 
 
 def test_why_names_who_is_ahead_and_which_nodes_are_out(full):
@@ -301,6 +317,24 @@ def test_what_pods_say_and_nobody_honours_is_refused_by_name():
     assert row["reason"]["field"].startswith("spec.volumes")
 
 
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_priority_class_that_is_not_there_is_refused_as_the_server_does(grouped):
+    trees = [native_group("g", 2), job("j", 2, group="g")] if grouped else [job("j", 2)]
+    trees[-1]["spec"]["template"]["spec"]["priorityClassName"] = "nonesuch"
+    told = fits(World(), *trees)
+    assert {row["verdict"] for row in told["gangs"]} == {"refused"}
+    row = told["gangs"][0]
+    assert (row["reason"]["code"], row["reason"]["field"]) == ("InvalidSpec", "spec.priorityClassName")
+    assert "'nonesuch', which does not exist" in row["reason"]["message"]
+    assert row["nodes"] == {}
+
+
+def test_a_priority_class_may_come_with_the_file():
+    tree = job("j", 1, priorityClassName="mine")
+    brought = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "mine"}, "value": 7}
+    assert [row["verdict"] for row in fits(World(), tree, brought)["gangs"]] == ["now"]
+
+
 def test_a_group_without_enough_pods_would_wait_for_them():
     (row,) = fits(World(), native_group("g", 3), job("j", 2, group="g"))["gangs"]
     assert (row["verdict"], row["reason"]["code"]) == ("incomplete", "GangIncomplete")
@@ -437,3 +471,36 @@ def test_a_failure_of_ours_is_logged_and_told_and_no_more(full, monkeypatch):
     status, error = refused(full, "/v1/gangs")
     assert (status, error["code"]) == (500, "internal")
     assert full.events[0][0] == "answer-failed"
+
+
+def bare_pods(count):
+    return [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{at}"}, "spec": BARE} for at in range(count)]
+
+
+BARE = {"containers": [{"name": "main"}]}
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+def test_as_many_pods_are_read_as_the_page_says():
+    body = json.dumps({"kind": "List", "items": [*bare_pods(5_000), *[CONFIG] * 5_000]}).encode()
+    assert len(body) < BODY_BYTES_MAX
+    assert len(read_manifests(body, "team", "phalanx", {}).pods) == 5_000
+
+
+@pytest.mark.parametrize(
+    ("items", "says"),
+    [(bare_pods(5_001), "more than 5,000 pods"), ([CONFIG] * 10_001, "more than 10,000 objects")],
+    ids=["pods", "objects"],
+)
+def test_more_than_that_is_refused(items, says):
+    with pytest.raises(AnswerError, match=says):
+        read_manifests(json.dumps({"kind": "List", "items": items}).encode(), "team", "phalanx", {})
+
+
+def test_only_the_first_of_many_that_wait_are_looked_at_closely(monkeypatch):
+    looked = []
+    monkeypatch.setattr(fitting, "look_around", lambda found, number, told: looked.append(number) or [])
+    rows = fits(World(1), job("j", 40, 8))["gangs"]
+    assert [row["verdict"] for row in rows] == ["now", *["later"] * 39]
+    assert all(row["reason"]["code"] == "Capacity" for row in rows[1:])
+    assert len(looked) == len(set(looked)) == 16

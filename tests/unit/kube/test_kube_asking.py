@@ -68,6 +68,7 @@ def test_asked_directly_a_replica_that_follows_is_not_asked_again(server):
         (401, "Unauthorized", "unauthorised", "kubectl auth whoami"),
         (403, 'services is forbidden: User "x"', "forbidden", "bind the role phalanx-reader of namespace sys"),
         (404, "not found", "unreachable", "kube install"),
+        (404, "not found", "unreachable", "--server URL one that runs with --listen"),
         (503, 'no endpoints available for service "phalanx"', "unreachable", "get service,pods"),
         (502, "proxy error", "unreachable", "kubectl -n sys get pods"),
     ],

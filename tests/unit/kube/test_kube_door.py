@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import tracemalloc
 
 import pytest
 
@@ -123,6 +125,38 @@ def test_too_many_connections_are_told_so_and_probes_come_through_afterwards(mon
     assert after == 200
 
 
+HALF_SENT = b"GET /v1/gangs HTTP/1.1\r\nX: "
+BODY_OWED = b"POST /v1/fit HTTP/1.1\r\nContent-Length: 9\r\n\r\n1"
+
+
+@pytest.mark.parametrize("sent", [b"", HALF_SENT, BODY_OWED], ids=["nothing", "half-a-head", "half-a-body"])
+def test_probes_are_answered_while_slow_clients_take_every_place(monkeypatch, sent):
+    monkeypatch.setattr(kube_door, "CONNECTIONS_MOST", 4)
+    monkeypatch.setattr(kube_door, "STANDING_MOST", 4)
+
+    async def run():
+        server = await open_door("127.0.0.1:0", echo)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _, writer in held:
+                writer.write(sent)
+            await asyncio.sleep(0.01)
+            asked = ("/healthz", "/readyz", "/metrics", "/v1/gangs")
+            told = [read(await talk(port, f"GET {path} HTTP/1.1\r\n\r\n".encode()))[0] for path in asked]
+            for _, writer in held:
+                writer.close()
+            return told
+
+    assert asyncio.run(run()) == [200, 200, 503, 503]
+
+
+def test_whoever_stands_and_says_nothing_is_sent_away(monkeypatch):
+    monkeypatch.setattr(kube_door, "CONNECTIONS_MOST", 0)
+    monkeypatch.setattr(kube_door, "STANDING_S", 0.05)
+    assert read(through(HALF_SENT))[0] == 503
+
+
 def test_a_long_answer_keeps_nobody_else_waiting():
     async def run():
         begun, go_on = asyncio.Event(), asyncio.Event()
@@ -143,3 +177,33 @@ def test_a_long_answer_keeps_nobody_else_waiting():
             return read(quick)[0], read(await slow)[0]
 
     assert asyncio.run(run()) == (200, 200)
+
+
+@pytest.mark.parametrize("lacking", [0, 1], ids=["answered", "refused"])
+def test_what_was_sent_is_let_go_without_the_collector(monkeypatch, lacking):
+    """A replica collects circles seldom; bodies in them would be gigabytes by then."""
+    monkeypatch.setattr(kube_door, "BODY_BYTES_MAX", (1 << 19) - lacking)
+    body = b"a" * (1 << 19)
+    data = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    async def run():
+        server = await open_door("127.0.0.1:0", echo)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            status = read(await talk(port, data))[0]
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(4):
+                await talk(port, data)
+            await asyncio.sleep(0)
+            return status, tracemalloc.get_traced_memory()[0] - before
+
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        status, left = asyncio.run(run())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert status == (413 if lacking else 200)
+    assert left < len(body)

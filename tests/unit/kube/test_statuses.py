@@ -345,3 +345,16 @@ def test_every_code_can_be_told_in_every_dialect(code):
 def test_messages_are_bounded():
     _, view, _ = waiting(NATIVE)
     assert len(tell_gang(view, Code.CAPACITY, "x" * 100_000).text) <= 900
+
+
+def test_a_name_out_of_an_annotation_steers_no_terminal():
+    name = "\x1b]0;pwned\x07" + "g" * 5_000
+    each = pod("p", annotations={"gang.scheduling.koordinator.sh/name": name})
+    view = view_one([each])
+    patch = patch_pod(each, make_member(each, NOWHERE), view, tell_gang(view), NOW)
+    (condition,) = patch.body["status"]["conditions"]
+    note = make_event(view, None, tell_gang(view)).note
+    assert condition["message"].startswith("gang team/?]0;pwned?ggg")
+    assert ": InvalidSpec: " in condition["message"]
+    assert condition["message"].isprintable()
+    assert note.isprintable()

@@ -142,7 +142,7 @@ class Asker:
             says = f"there is no Service {name} in namespace {namespace}, or no replica behind it is ready"
             hint = (
                 f"kubectl -n {namespace} get service,pods shows which; phalanx kube install | kubectl apply -f - "
-                "installs it; --scheduler NAMESPACE/NAME names another"
+                "installs it; --scheduler NAMESPACE/NAME names another, --server URL one that runs with --listen"
             )
             return UnreachableError(says, hint)
         hint = f"kubectl -n {namespace} get pods; --server URL asks one that runs elsewhere"

@@ -105,6 +105,10 @@ def members(row: dict[str, Any]) -> str:
     return f"{row['bound']}/{row['wanted']}{fewer}"
 
 
+def _gpus(row: Row) -> str:
+    return number(row["gpus"])
+
+
 def _ahead(row: Row) -> str:
     return "-" if row.get("ahead") is None else str(row["ahead"]["gangs"])
 
@@ -117,7 +121,7 @@ def _reason(row: Row) -> str:
 COLUMNS: Final = (
     *(Column(key, lambda row, key=key: clean(row[key])) for key in ("namespace", "name", "dialect", "state")),  # type: ignore[misc]
     Column("members", members, plain=members),
-    Column("gpus", lambda row: number(row["gpus"]), right=True),
+    Column("gpus", _gpus, right=True, plain=_gpus),
     Column("priority", lambda row: str(row["priority"]), right=True),
     Column("ahead", _ahead, right=True, plain=_ahead),
     Column("starts", lambda row: start_text(row.get("eta")) or "-", plain=lambda row: (row.get("eta") or {}).get("at")),

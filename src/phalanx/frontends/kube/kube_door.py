@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import httptools
@@ -26,6 +26,12 @@ _SEND_S: Final = 30.0
 _FAREWELL_S: Final = 2.0
 _FAREWELL_BYTES: Final = 16 << 20
 CONNECTIONS_MOST: Final = 64
+#: Who comes when all places are taken stands, the oldest making way for the newest. More than a listening socket takes
+#: in one go (100), or a probe would be pushed out by those that came with it before anybody has read it.
+STANDING_MOST: Final = 128
+STANDING_S: Final = 2.0
+#: What whoever started us asks; without an answer it ends us.
+PROBES: Final = ("/healthz", "/readyz")
 _FIELDS_MOST: Final = 16
 
 JSON: Final = "application/json"
@@ -61,7 +67,8 @@ class _TooLargeError(Exception):
 class _IncomingRequest:
     """Takes a request as it comes in; the parser calls it."""
 
-    def __init__(self) -> None:
+    def __init__(self, body_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._pieces: list[bytes] = []
@@ -85,6 +92,11 @@ class _IncomingRequest:
         method = self._parser.get_method().decode("latin-1")
         return DoorRequest(method, (url.path or b"").decode("latin-1"), query, b"".join(self._pieces))
 
+    def drop(self) -> None:
+        """Nothing is read any more. The parser holds our methods and we hold it: a circle that keeps what was sent."""
+        del self._parser
+        self._pieces.clear()
+
     def on_url(self, url: bytes) -> None:
         """A piece of the line that names it."""
         self._count(url)
@@ -106,8 +118,8 @@ class _IncomingRequest:
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._body_bytes += len(body)
-        if self._body_bytes > BODY_BYTES_MAX:
-            raise _TooLargeError(f"what was sent, of which {BODY_BYTES_MAX >> 20} MiB are taken")
+        if self._body_bytes > self._body_bytes_max:
+            raise _TooLargeError(f"what was sent, of which {self._body_bytes_max >> 20} MiB are taken")
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
@@ -115,28 +127,59 @@ class _IncomingRequest:
         self.is_complete = True
 
 
+class _Door:
+    """Places for so many, and beside them room to stand for those that only probe."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._seated = 0
+        self._standing: dict[asyncio.StreamWriter, None] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, to its end."""
+        if self._seated >= CONNECTIONS_MOST:
+            await self._serve_standing(reader, writer)
+            return
+        self._seated += 1
+        try:
+            await _attend(reader, writer, _hear(reader, self._answers))
+        finally:
+            self._seated -= 1
+
+    async def _serve_standing(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while len(self._standing) >= STANDING_MOST:
+            # Those that are slow stand longest; a probe is through within a moment.
+            oldest = next(iter(self._standing))
+            del self._standing[oldest]
+            oldest.transport.abort()
+        self._standing[writer] = None
+        try:
+            await _attend(reader, writer, _hear_probe(reader, self._answers))
+        finally:
+            self._standing.pop(writer, None)
+
+
 async def open_door(listen: str, answers: Answers) -> asyncio.Server:
     """Listen on ADDR:PORT; the answers come from whoever knows."""
     host, _, port = listen.rpartition(":")
-    guests = 0
+    return await asyncio.start_server(_Door(answers).serve, host.strip("[]") or None, int(port), limit=_CHUNK_BYTES)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal guests
-        guests += 1
-        try:
-            with contextlib.suppress(OSError, TimeoutError):
-                reply = await _hear(reader, answers) if guests <= CONNECTIONS_MOST else _refuse("too_many", 503)
-                if reply is not None:
-                    async with asyncio.timeout(_SEND_S):
-                        writer.write(_write_head(reply) + reply.body)
-                        await writer.drain()
-                        await _see_off(reader, writer)
-        finally:
-            guests -= 1
-            # A peer that reads nothing would keep its answer here for as long as it likes.
-            writer.close() if not writer.transport.get_write_buffer_size() else writer.transport.abort()
 
-    return await asyncio.start_server(serve, host.strip("[]") or None, int(port), limit=_CHUNK_BYTES)
+async def _attend(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hearing: Coroutine[Any, Any, DoorReply | None]
+) -> None:
+    """Send what comes of hearing them."""
+    try:
+        with contextlib.suppress(OSError, TimeoutError):
+            reply = await hearing
+            if reply is not None:
+                async with asyncio.timeout(_SEND_S):
+                    writer.write(_write_head(reply) + reply.body)
+                    await writer.drain()
+                    await _see_off(reader, writer)
+    finally:
+        # A peer that reads nothing would keep its answer here for as long as it likes.
+        writer.close() if not writer.transport.get_write_buffer_size() else writer.transport.abort()
 
 
 async def _see_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,15 +194,35 @@ async def _see_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | None:
     """One request and its reply; None: nobody waits for one."""
-    incoming = _IncomingRequest()
+    request = await _read_request(reader, REQUEST_S, BODY_BYTES_MAX)
+    if not isinstance(request, DoorRequest):
+        return request
+    async with asyncio.timeout(_ANSWER_S):
+        return await answers(request)
+
+
+async def _hear_probe(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | None:
+    """A probe and its reply; whatever else it is, there is no place for it."""
+    request = await _read_request(reader, STANDING_S, body_bytes_max=0)
+    if isinstance(request, DoorRequest) and request.path in PROBES:
+        async with asyncio.timeout(_ANSWER_S):
+            return await answers(request)
+    return None if request is None else _refuse("too_many", 503)
+
+
+async def _read_request(
+    reader: asyncio.StreamReader, within_s: float, body_bytes_max: int
+) -> DoorRequest | DoorReply | None:
+    """One request, or why it is refused; None: nobody is there any more."""
+    incoming = _IncomingRequest(body_bytes_max)
     try:
-        async with asyncio.timeout(REQUEST_S):
+        async with asyncio.timeout(within_s):
             while not incoming.is_complete:
                 data = await reader.read(_CHUNK_BYTES)
                 if not data:
                     return None
                 incoming.feed(data)
-        request = incoming.request()
+        return incoming.request()
     except httptools.HttpParserCallbackError as bad:
         if isinstance(bad.__context__, _TooLargeError):
             return _refuse("too_large", 413, f"{bad.__context__} is too large", "ask about fewer objects at once")
@@ -169,9 +232,9 @@ async def _hear(reader: asyncio.StreamReader, answers: Answers) -> DoorReply | N
     except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
         return _refuse("usage", 400, "this is no request of HTTP/1.1 that can be read")
     except TimeoutError:
-        return _refuse("usage", 408, f"the request was not complete after {REQUEST_S:g} s")
-    async with asyncio.timeout(_ANSWER_S):
-        return await answers(request)
+        return _refuse("usage", 408, f"the request was not complete after {within_s:g} s")
+    finally:
+        incoming.drop()
 
 
 def _refuse(code: str, status: int, message: str = "too many connections", hint: str = "ask again") -> DoorReply:

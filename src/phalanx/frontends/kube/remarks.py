@@ -56,8 +56,17 @@ class Notice(Remark):
 
 def quote(text: object) -> str:
     """Foreign text as a message quotes it: short and printable."""
-    shown = show(text)[:_QUOTED_CHARS_MAX]
-    return "".join(char if char.isprintable() else "?" for char in shown)
+    return make_printable(show(text)[:_QUOTED_CHARS_MAX])
+
+
+def make_printable(text: str) -> str:
+    """Foreign text that stands on a terminal some day: it must not steer it."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def call(key: object) -> str:
+    """The name of a gang as a message has it; whatever an annotation says may be one."""
+    return make_printable(str(key)[:_QUOTED_CHARS_MAX])
 
 
 def blocks(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:

@@ -20,7 +20,7 @@ from phalanx.frontends.kube.api.kubeconfig import ApiAccess
 from phalanx.frontends.kube.controller import Controller
 from phalanx.frontends.kube.intents import FencedError
 from phalanx.frontends.kube.kube_clock import KubeClock
-from phalanx.frontends.kube.kube_door import TEXT, DoorReply, DoorRequest, open_door
+from phalanx.frontends.kube.kube_door import PROBES, TEXT, DoorReply, DoorRequest, open_door
 from phalanx.frontends.kube.kube_settings import KubeSettings
 from phalanx.frontends.kube.leadership import Leadership
 
@@ -120,7 +120,7 @@ async def _answer(controller: Controller, desk: Desk, request: DoorRequest) -> D
     elif request.path == "/readyz" and not controller.has_sight:
         # A replica that follows is ready to lead.
         code, text = 503, "the cluster has not been listed yet\n"
-    elif request.path not in ("/healthz", "/readyz"):
+    elif request.path not in PROBES:
         return await desk.answer(request)
     return DoorReply(code, text.encode(), TEXT)
 

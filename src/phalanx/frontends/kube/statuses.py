@@ -16,7 +16,7 @@ from phalanx.frontends.kube.gang_view import Dialect, GangKey, GangView, MemberP
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.metadata import Condition
 from phalanx.frontends.kube.objects.pod import Pod
-from phalanx.frontends.kube.remarks import Invalid, Remark, Unsupported, blocks
+from phalanx.frontends.kube.remarks import Invalid, Remark, Unsupported, blocks, call, make_printable
 from phalanx.model.reason import Code
 
 #: Codes that more or other nodes would cure. Only these may make a cluster autoscaler act.
@@ -158,7 +158,7 @@ def make_event(view: GangView, group: GroupObject | None, tiding: Tiding) -> Gan
         type="Normal" if bound else "Warning",
         reason="Scheduled" if bound else tiding.word or "Waiting",
         action="Binding" if bound else "Scheduling",
-        note=tiding.text,
+        note=make_printable(tiding.text),
     )
 
 
@@ -318,7 +318,7 @@ def patch_pod(pod: Pod, member: PodMember, view: GangView, tiding: Tiding, now: 
     # Of one gang and reason it is written once; the numbers of the day are on the gang's own object.
     if old is not None and (old.status, old.reason) == ("False", reason):
         return None
-    whose = "" if view.key.dialect is Dialect.PLAIN else f"gang {view.key}: "
+    whose = "" if view.key.dialect is Dialect.PLAIN else f"gang {call(view.key)}: "
     made = _condition(_POD_SCHEDULED, "False", reason, f"{whose}{cause}"[:_MESSAGE_CHARS_MAX], now)
     body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [made]}}
     return StatusPatch("v1", "Pod", pod.metadata.namespace, pod.metadata.name, PatchKind.STRATEGIC, body)
@@ -336,7 +336,8 @@ def _find_cause(member: PodMember, view: GangView, tiding: Tiding) -> tuple[str,
 
 
 def _condition(type_: str, status: str, reason: str, message: str, now: str) -> dict[str, Any]:
-    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
+    says = make_printable(message)
+    return {"type": type_, "status": status, "reason": reason, "message": says, "lastTransitionTime": now}
 
 
 def _keep_time(old: Condition | None, made: dict[str, Any]) -> dict[str, Any] | None:

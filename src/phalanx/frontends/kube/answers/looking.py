@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from phalanx.control.amounts import least_devices
+from phalanx.control.amounts import amount, least_devices
 from phalanx.control.clone import clone_state
 from phalanx.control.explain import Told, explain_all
 from phalanx.control.forecasting.calibration import Calibration
@@ -51,7 +51,9 @@ class Looked:
     def scene(self) -> Scene:
         """For sentences."""
         here = self.picture
-        return Scene(here.state, here.policy, self.told, self.reservations, GangNames(here), here.device_kind)
+        taken = sum(amounts.get(here.device_kind, 0) for amounts in here.others.values())
+        others = f"pods of others hold {amount(here.device_kind, taken, bare=True)}" if taken else ""
+        return Scene(here.state, here.policy, self.told, self.reservations, GangNames(here), here.device_kind, others)
 
     @cached_property
     def _turn_of(self) -> dict[int, int]:

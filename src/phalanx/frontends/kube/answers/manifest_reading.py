@@ -20,9 +20,10 @@ from phalanx.frontends.kube.gang_view import Dialect, GangKey
 from phalanx.frontends.kube.objects.decode import Unreadable, decode_object
 from phalanx.frontends.kube.objects.groups import GroupObject, NativePodGroup, PluginsPodGroup, VolcanoPodGroup
 from phalanx.frontends.kube.objects.pod import Pod, PodStatus
-from phalanx.frontends.kube.remarks import quote
+from phalanx.frontends.kube.remarks import Invalid, quote
 
-_OBJECTS_MAX: Final = 1_000
+#: Each pod may have something beside it.
+_OBJECTS_MAX: Final = 2 * MEMBERS_MAX
 _HINT: Final = "kubectl apply --dry-run=client -f FILE checks a file"
 _GROUPS: Final[Mapping[str, tuple[type[Any], Dialect]]] = {
     "scheduling.k8s.io": (NativePodGroup, Dialect.NATIVE),
@@ -39,6 +40,8 @@ class ReadManifests:
     pods: list[Pod] = field(default_factory=list)
     groups: dict[GangKey, GroupObject] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    classes: dict[str, int] = field(default_factory=dict)  # of priority, which it brings itself
+    refusals: dict[str, Invalid] = field(default_factory=dict)  # by uid: pods that the server would not take
 
 
 def read_manifests(body: bytes, namespace: str, scheduler: str, priorities: Mapping[str, int]) -> ReadManifests:
@@ -51,7 +54,8 @@ def read_manifests(body: bytes, namespace: str, scheduler: str, priorities: Mapp
     if not found.pods:
         about = "groups, and no pods that would be in them" if found.groups else "nothing that makes pods"
         raise AnswerError("usage", f"there is {about}", f"kinds that are read: {', '.join(list_kinds())}, PodGroup")
-    found.pods = [_admit(pod, at, scheduler, priorities, found.notices) for at, pod in enumerate(found.pods)]
+    priorities = {**priorities, **found.classes}
+    found.pods = [_admit(pod, at, scheduler, priorities, found) for at, pod in enumerate(found.pods)]
     found.notices = list(dict.fromkeys(found.notices))
     return found
 
@@ -112,7 +116,9 @@ def _take(tree: Mapping[str, Any], namespace: str, found: ReadManifests) -> None
         key = GangKey(dialect, group.metadata.namespace, group.metadata.name)
         found.groups[key] = msgspec.structs.replace(group, api_version=version)
     elif kind == "Pod" and not api:
-        found.pods.append(_decode(_placed(tree, namespace), Pod))
+        _take_made(MadePods([tree]), namespace, found)
+    elif kind == "PriorityClass" and isinstance(value := tree.get("value"), int):
+        found.classes[_placed(tree, "")["metadata"]["name"]] = value
     elif kind in IGNORED:
         found.notices.append(f"{kind}: not looked at, since it makes no pods")
     elif (maker := find_maker(api, kind)) is None:
@@ -157,20 +163,23 @@ def _name(tree: Mapping[str, Any]) -> str:
     return f"{quote(tree.get('kind') or 'Pod')} {quote(tree['metadata']['name'])}"
 
 
-def _admit(pod: Pod, at: int, scheduler: str, priorities: Mapping[str, int], notices: list[str]) -> Pod:
+def _admit(pod: Pod, at: int, scheduler: str, priorities: Mapping[str, int], found: ReadManifests) -> Pod:
     """As the server would store it: priorities are numbers there, and it has an identity."""
     spec, metadata = pod.spec, pod.metadata
     if not spec.containers:
         raise AnswerError("usage", f"Pod {quote(metadata.name)} has no containers", _HINT)
-    priority = spec.priority
+    uid, priority = f"fit-{at}", spec.priority
     if priority is None and spec.priority_class_name:
         priority = priorities.get(spec.priority_class_name)
         if priority is None:
-            notices.append(f"there is no priority class {quote(spec.priority_class_name)}: such pods would be refused")
+            says = (
+                f"names {quote(spec.priority_class_name)}, which does not exist, and the API server refuses such pods"
+            )
+            found.refusals[uid] = Invalid("spec.priorityClassName", says, "create it, or name another")
     if spec.scheduler_name != scheduler:
         named = f"name {quote(spec.scheduler_name)}" if spec.scheduler_name else "name no scheduler"
         says = f"pods {named}; judged as with spec.schedulerName: {scheduler}, without which they are not ours"
-        notices.append(says)
-    metadata = msgspec.structs.replace(metadata, uid=f"fit-{at}", resource_version="0")
+        found.notices.append(says)
+    metadata = msgspec.structs.replace(metadata, uid=uid, resource_version="0")
     spec = msgspec.structs.replace(spec, scheduler_name=scheduler, node_name="", priority=priority or 0)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus())
