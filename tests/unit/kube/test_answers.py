@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 
@@ -14,6 +15,7 @@ from unit.kube.answering_world import GPU, World, gpu_pod
 
 from phalanx.cli.kube import kube_fits, kube_listing, kube_pictures, kube_whys
 from phalanx.control.restore import read_state, restore_state
+from phalanx.control.state import State
 from phalanx.frontends.kube.answers import fitting
 from phalanx.frontends.kube.answers.kube_replies import AnswerError
 from phalanx.frontends.kube.answers.manifest_reading import read_manifests
@@ -504,3 +506,18 @@ def test_only_the_first_of_many_that_wait_are_looked_at_closely(monkeypatch):
     assert [row["verdict"] for row in rows] == ["now", *["later"] * 39]
     assert all(row["reason"]["code"] == "Capacity" for row in rows[1:])
     assert len(looked) == len(set(looked)) == 16
+
+
+def test_copies_of_the_state_are_let_go_without_the_collector():
+    """By itself it comes after hundreds of answers."""
+    world = World(1)
+    fits(world, job("j", 2))
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, State) for each in gc.get_objects())
+        for _ in range(3):
+            fits(world, job("j", 2))
+        assert sum(isinstance(each, State) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
