@@ -227,7 +227,7 @@ PLANTS = {
     see_only_our_own: ({"I2"}, 0),
     begin_without_a_look: ({"I5", "L2"}, 0),
     bind_by_name_alone: ({"I3", "I16"}, 0),
-    take_silence_for_a_no: ({"I5", "L2", "I2"}, 75),
+    take_silence_for_a_no: ({"I5", "L1", "L2", "I2"}, 75),
     take_silence_for_a_yes: ({"L1", "L2", "I12", "I5"}, 0),
     forget_what_was_bound_meanwhile: ({"I5", "L2"}, 0),
     ignore_that_a_watch_is_too_old: ({"I12", "I23", "L1"}, 0),
@@ -237,7 +237,7 @@ PLANTS = {
     leave_plans_lying: ({"L2"}, 0),
     take_back_nothing: ({"I5", "L1", "L2"}, 0),
     keep_seats_of_the_dead: ({"L1", "error"}, 0),
-    evict_by_name: ({"I16"}, 0),
+    evict_by_name: ({"I16"}, 220),
     write_down_less: ({"I16"}, 0),
 }
 

@@ -27,7 +27,7 @@ from phalanx.testing.kube.kubelets import gpus_of, has_node, list_on, room_of
 HINDSIGHT_US: Final = 1_000_000
 #: What a part of a gang may last beyond its deadline when nothing goes wrong any more: a lease that has to run out, and
 #: the next to try for it (17 s), a take-over and the last round of a flight with their naps (4 s), clocks of two
-#: machines that differ (3 s each), a page of the new leader's list that is never answered (15 s), and a kubelet that ends
+#: machines that differ (3 s each), a page of the new leader's list that is never answered (15 s), a kubelet that ends
 #: what was evicted (3 s).
 BEYOND_DEADLINE_S: Final = LEASE_S + RETRY_S + 4 + 2 * 3 + 15 + 3
 _LATEST: Final = 1 << 60

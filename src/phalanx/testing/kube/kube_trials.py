@@ -164,8 +164,11 @@ class KubeTrial:
                 raise BrokenRule("L1", f"{late} have never run", self.world.now_us)
 
     def _has_run(self, gang: WantedGang) -> bool:
+        if gang.done:
+            # Evicted in the moment in which it ended: nobody makes it anew, and the rest may never be whole again.
+            return True
         pods = self.people.list_pods(gang.name)
-        return len(pods) + gang.done >= gang.size and all(holds_seat(pod) for pod in pods)
+        return len(pods) >= gang.size and all(holds_seat(pod) for pod in pods)
 
 
 def run_kube_trial(seed: int) -> KubeOutcome:
