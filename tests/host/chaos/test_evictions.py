@@ -285,6 +285,9 @@ class Turmoil:
             named = re.search(r"Subject\(id=(\d+)|\['double', '(\d+)'|'id': (\d+)", str(wrong))
             if named is not None:
                 wrong.add_note(self.write_story(int(named[named.lastindex])))
+            with contextlib.suppress(OSError):
+                _, traced, last = (self.daemon.state / "daemon.log").read_text().rpartition("Traceback")
+                wrong.add_note("\n".join(["where the daemon failed last:", *last.split("\n")[:60]]) if traced else "")
             wrong.add_note(f"seed {self.seed}; so far {dict(self.counts)}")
             raise
 

@@ -119,6 +119,27 @@ def test_whoever_was_told_to_go_runs_again_whenever_the_daemon_dies(speaks, save
     assert {(True, True), (False, False)} <= seen, "some crashes come before the word, some after the answer"
 
 
+def test_a_word_of_a_person_that_comes_with_that_of_a_plan_is_a_conflict():
+    """A plan is ahead of the processes: between its word and what is done about it anybody may ask."""
+    told: list[Refused] = []
+
+    async def ask(core: Core) -> None:
+        known = core.known
+        known.planner.requeue(known.now_us(), known.register.by_id[1].number)
+        with pytest.raises(Refused) as refused:
+            await core.act(ADA, "1", "preempt", {})
+        told.append(refused.value)
+
+    eviction = Eviction()
+    with eviction.world as world:
+        world.at(SECOND, lambda: eviction.submit(make_gang("a", "4 gpu=1"), on_preempt="requeue"))
+        world.at(AT, lambda: world.ask(ask))
+        world.boot()
+        world.run_until(AT + MILLISECOND)
+    assert [each.refusal.code for each in told] == ["conflict"]
+    assert "is making way already" in told[0].refusal.message
+
+
 @pytest.mark.parametrize("delay_us", [MILLISECOND, 300])
 def test_whoever_is_evicted_while_its_gate_opens_runs_again(delay_us):
     told = set()

@@ -11,6 +11,7 @@ import msgspec
 
 from phalanx.control.gates import GATE_HOLD
 from phalanx.control.spec.errors import show
+from phalanx.engine.lifecycle import Phase
 from phalanx.frontends.host.core.admission import Admission
 from phalanx.frontends.host.core.attempt_phases import AttemptPhase
 from phalanx.frontends.host.core.ending import Ending
@@ -103,6 +104,9 @@ class Verbs:
                 "submit it with --preemptible or --requeue, or let its script call phalanx.elastic.join(); "
                 "see docs/protocol.md",
             )
+        if self.known.planner.state.phase_of(job.number) is Phase.PENDING:
+            # By a plan of this very moment, whose word has not reached it yet.
+            raise Refused("conflict", f"job {job.id} is making way already", f"phalanx why {job.id}")
         by = "a drill" if body.get("drill") else caller.user
         self.known.planner.requeue(self.known.now_us(), job.number)
         fact = (job.id, "evict", {"cause": "drill" if body.get("drill") else "person"})
