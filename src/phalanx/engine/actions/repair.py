@@ -35,14 +35,7 @@ def repair_degraded(session: Session) -> list[Decision]:
     old = session.view
     # A view of its own: the masks for repairs, spares among them, stay out of the
     # session's, which answers about starts.
-    view = View(
-        session.fleet,
-        old.free,
-        old.device_free,
-        shared=old.shared,
-        usable=session.usable(NOBODY),
-        presence=old.presence,
-    )
+    view = old.look_anew(session.usable(NOBODY))
     decisions: list[Decision] = []
     # By priority, then age, then number, under every policy: there may be one spare for two gangs, and a
     # degraded gang has no turn in the policy's order.
@@ -80,14 +73,7 @@ def repair_degraded(session: Session) -> list[Decision]:
             decisions.append(decision)
             _note(session, row, gang, held, decision.seats)
     # The session's own view has slots cached from before and a log that knows nothing of what was taken here.
-    fresh = View(
-        session.fleet,
-        view.free,
-        view.device_free,
-        shared=old.shared,
-        usable=session.usable(NOBODY),
-        presence=view.presence,
-    )
+    fresh = view.look_anew(session.usable(NOBODY))
     fresh.usable_by_exempt = old.usable_by_exempt
     session.view = fresh
     return decisions

@@ -208,6 +208,10 @@ class View:
             self.presence, self._knows_own = self.presence.copy(), True
         self.presence.add(need.marks, nodes, counts)
 
+    def look_anew(self, usable: BoolArray) -> View:
+        """The same room through other masks, with nothing remembered."""
+        return View(self.fleet, self.free, self.device_free, shared=self.shared, usable=usable, presence=self.presence)
+
     def know(self, presence: Presence | None) -> None:
         """Others are elsewhere than before; what is given belongs to somebody else."""
         self.presence, self._knows_own = presence, False
