@@ -10,6 +10,7 @@ import http.client
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,18 +40,8 @@ class KubeUnreachableError(Exception):
     """No answer: the call may have happened or not."""
 
 
-class KubeRest:
-    """One user's way to the API server."""
-
-    def __init__(self, port: int, authority: Path, token: str) -> None:
-        self._port = port
-        self._authority = authority
-        self._headers = {"Authorization": f"Bearer {token}", "Accept": JSON}
-        self._local = threading.local()
-        self._context: ssl.SSLContext | None = None
-        self._kept: list[http.client.HTTPSConnection] = []
-
-    # --- calls -----------------------------------------------------------------------------------
+class RestVerbs(ABC):
+    """Calls by what they do, over whatever makes them."""
 
     def get(self, path: str, **query: object) -> Any:
         """An object, or a list of them."""
@@ -71,6 +62,32 @@ class KubeRest:
     def delete(self, path: str, **query: object) -> Any:
         """DELETE: one object, or all that a list would show."""
         return self.call("DELETE", path, query=query)
+
+    @abstractmethod
+    def call(
+        self,
+        method: str,
+        path: str,
+        tree: object = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        kind: str = JSON,
+    ) -> Any:
+        """Any call; text is answered where the server sends no JSON."""
+
+
+class KubeRest(RestVerbs):
+    """One user's way to the API server."""
+
+    def __init__(self, port: int, authority: Path, token: str) -> None:
+        self._port = port
+        self._authority = authority
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": JSON}
+        self._local = threading.local()
+        self._context: ssl.SSLContext | None = None
+        self._kept: list[http.client.HTTPSConnection] = []
+
+    # --- calls -----------------------------------------------------------------------------------
 
     def bind(self, pod: str, node: str, namespace: str = "default") -> Any:
         """As a scheduler does."""

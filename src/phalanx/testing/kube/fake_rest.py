@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from phalanx.testing.controlplane.rest import JSON, MERGE_PATCH, KubeRefusedError
+from phalanx.testing.controlplane.rest import JSON, KubeRefusedError, RestVerbs
 from phalanx.testing.kube.api_kinds import find_place
 from phalanx.testing.kube.fake_api import ApiCall, FakeApi
 from phalanx.testing.kube.fake_etcd import CompactedError, FakeEtcd
@@ -16,33 +16,13 @@ from phalanx.testing.kube.fake_etcd import CompactedError, FakeEtcd
 _START_S: Final = 1_700_000_000
 
 
-class FakeRest:
+class FakeRest(RestVerbs):
     """The calls of `KubeRest`; nothing takes any time."""
 
     def __init__(self) -> None:
         """A new server with a namespace."""
         self.fake = FakeApi(FakeEtcd(), lambda: float(_START_S))
         self.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
-
-    def get(self, path: str, **query: object) -> Any:
-        """An object, or a list of them."""
-        return self.call("GET", path, query=query)
-
-    def create(self, path: str, tree: object) -> Any:
-        """POST."""
-        return self.call("POST", path, tree)
-
-    def replace(self, path: str, tree: object) -> Any:
-        """PUT."""
-        return self.call("PUT", path, tree)
-
-    def patch(self, path: str, tree: object, kind: str = MERGE_PATCH) -> Any:
-        """PATCH."""
-        return self.call("PATCH", path, tree, kind=kind)
-
-    def delete(self, path: str, **query: object) -> Any:
-        """DELETE."""
-        return self.call("DELETE", path, query=query)
 
     def call(
         self,
